@@ -177,7 +177,7 @@ def _shift(model: Any, labels: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", FAMILY_CASES)
-def test_loss_and_gradients_are_those_of_the_stock_forward(name: str, prepare: Callable[[str], Prepared]) -> None:
+def test_loss_and_gradients_are_those_of_transformers_forward(name: str, prepare: Callable[[str], Prepared]) -> None:
     rows = prepare(name)
     batch = rows.collate()
     loss, gradients = _stock_update(rows)
@@ -423,7 +423,7 @@ def test_targets_of_several_languages_have_each_their_own_code(prepare: Callable
     assert [ids[1:] for ids in targets] == [ids[1:] for ids in rows.targets[:3]]
 
 
-def test_a_type_that_is_not_tested_starts_as_its_own_model_says() -> None:
+def test_an_untested_type_starts_as_its_own_model_does() -> None:
     class Model:
         def __init__(self, first: int) -> None:
             self.config = type("Config", (), {"model_type": "own", "decoder_start_token_id": 3})()

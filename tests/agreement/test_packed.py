@@ -55,7 +55,7 @@ def test_dropout_is_on_in_packed_rows(name: str, fresh_model: Callable[..., Any]
 
 
 @pytest.mark.parametrize("name", ["t5", "umt5", "bart", "bert"])
-def test_adapters_learn_the_same_in_packed_and_in_padded_rows(
+def test_adapters_get_the_same_gradients_in_packed_and_in_padded_rows(
     name: str, fresh_model: Callable[..., Any], global_batch: Batches
 ) -> None:
     updates = []

@@ -25,7 +25,7 @@ def attention(request: Any) -> Any:
 
 
 @pytest.mark.parametrize("rows", [300, 100, 20])
-def test_every_block_of_a_band_is_the_stock_bias(attention: Any, rows: int) -> None:
+def test_every_block_of_a_band_is_the_bias_of_transformers(attention: Any, rows: int) -> None:
     band = BiasBand(bias_by_distance(attention, 300), rows, causal=False)
     stock = attention.compute_bias(300, 300)[0]
     for first in range(0, 300, rows):

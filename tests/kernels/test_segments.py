@@ -8,12 +8,12 @@ from seqfit.kernels.layout import Layout, Pairing, Segments
 CPU = torch.device("cpu")
 
 
-def test_positions_begin_anew_in_each_piece() -> None:
+def test_positions_start_again_in_each_segment() -> None:
     assert Segments((3, 2)).positions(CPU).tolist() == [[0, 1, 2, 0, 1]]
     assert Segments((3, 2)).first_tokens(CPU).tolist() == [0, 3]
 
 
-def test_a_long_segment_is_cut_into_blocks_of_queries_that_see_all_keys() -> None:
+def test_a_long_segment_is_split_into_blocks_of_queries_that_see_all_keys() -> None:
     pairing = Pairing(
         Segments((3, segments.WHOLE_SEGMENT_TOKENS + 1)), Segments((3, segments.WHOLE_SEGMENT_TOKENS + 1)), causal=False
     )

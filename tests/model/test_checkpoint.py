@@ -71,7 +71,7 @@ def test_a_classifiers_checkpoint_keeps_its_labels(tiny_model: Callable[[str], P
     assert checkpoint.metadata.task == task
 
 
-def test_a_new_checkpoint_takes_the_place_of_the_old_one_and_leaves_nothing_beside_it(
+def test_a_new_checkpoint_replaces_the_old_one_and_leaves_nothing_next_to_it(
     saved: tuple[Path, Any, Any],
 ) -> None:
     folder, model, tokenizer = saved

@@ -136,7 +136,7 @@ def test_a_forced_first_token_that_is_the_targets_need_not_be_the_likeliest() ->
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-def test_an_answer_is_as_long_as_asked_for_not_20_tokens(load: Callable[[str], Any], beams: int) -> None:
+def test_an_answer_is_as_long_as_max_new_tokens_not_20_tokens(load: Callable[[str], Any], beams: int) -> None:
     model = load("t5")
     model.generation_config.eos_token_id = None
     assert answer(model, beams, max_new_tokens=30).shape == (3, 31)

@@ -87,7 +87,7 @@ def test_with_consent_it_trains_padded_and_its_page_says_so(own_type: Path, tmp_
     assert "own-t5 is a type that seqfit is not tested with" in str(show_gaps(subject))
 
 
-def test_a_tested_types_page_says_nothing_of_it(run_of_t5: Any) -> None:
+def test_the_page_of_a_tested_type_does_not_mention_it(run_of_t5: Any) -> None:
     assert "untested" not in str(show_header(read_report_subject([run_of_t5])))
 
 
@@ -104,7 +104,7 @@ def run_of_t5(tiny_model: Callable[[str], Path], tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("missing", ["source.spm", "target.spm"])
-def test_a_marian_folder_without_one_side_is_told_which(
+def test_the_error_names_the_missing_side_of_a_marian_folder(
     tiny_family: Callable[[str], Path], tmp_path: Path, missing: str
 ) -> None:
     folder = shutil.copytree(tiny_family("marian"), tmp_path / "marian")

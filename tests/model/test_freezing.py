@@ -27,7 +27,9 @@ def learning(model: Any) -> set[str]:
     return {name for name, tensor in model.named_parameters() if tensor.requires_grad}
 
 
-def test_the_head_of_a_tied_model_stays_with_its_embeddings_and_the_report_says_so(load: Callable[[str], Any]) -> None:
+def test_the_head_of_a_tied_model_is_frozen_with_its_embeddings_and_the_report_says_so(
+    load: Callable[[str], Any],
+) -> None:
     model = load("t5")
     report = freeze_parts(model, ["embeddings"])
     assert not model.lm_head.weight.requires_grad
@@ -37,7 +39,7 @@ def test_the_head_of_a_tied_model_stays_with_its_embeddings_and_the_report_says_
     assert report.text.endswith("the head is the same matrix as the embeddings and is frozen, too")
 
 
-def test_the_head_of_an_untied_model_goes_on_learning(load: Callable[[str], Any]) -> None:
+def test_the_head_of_an_untied_model_stays_trainable(load: Callable[[str], Any]) -> None:
     model = load("mt5")
     report = freeze_parts(model, ["embeddings"])
     assert "lm_head.weight" in learning(model)
@@ -62,13 +64,13 @@ def test_frozen_embeddings_include_positions_and_leave_t5s_position_tables(load:
     assert sum("relative_attention_bias" in name for name in learning(t5)) == 2
 
 
-def test_with_both_parts_frozen_a_decoder_learns_alone(load: Callable[[str], Any]) -> None:
+def test_with_both_parts_frozen_only_the_decoder_is_trainable(load: Callable[[str], Any]) -> None:
     model = load("bart")
     freeze_parts(model, ["embeddings", "encoder"])
     assert {name.split(".")[1] for name in learning(model)} == {"decoder"}
 
 
-def test_of_a_classifier_the_pooler_and_the_head_go_on_learning(load: Callable[[str], Any]) -> None:
+def test_the_pooler_and_the_head_of_a_classifier_stay_trainable(load: Callable[[str], Any]) -> None:
     model = load("bert")
     report = freeze_parts(model, ["embeddings", "encoder"])
     assert learning(model) == {

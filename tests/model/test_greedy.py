@@ -72,16 +72,14 @@ def answer_lengths(ids_BT: torch.Tensor, ends: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_of_mixed_lengths_and_early_ends_are_those_of_stock_generate(
-    load: Callable[[str], Any], name: str
-) -> None:
+def test_rows_of_mixed_lengths_and_early_ends_are_those_of_generate(load: Callable[[str], Any], name: str) -> None:
     model = load(name)
     ours = decode(model)
     assert torch.equal(ours, stock(model))
     assert len(set(answer_lengths(ours, model.generation_config.eos_token_id))) >= 5  # rows left at different times
 
 
-def test_a_marian_model_decodes_as_stock_generate_does() -> None:
+def test_a_marian_model_decodes_as_generate_does() -> None:
     torch.manual_seed(1)
     shape = {"vocab_size": 100, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64}
     shape |= {"decoder_ffn_dim": 64, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
@@ -143,15 +141,13 @@ def test_answers_are_as_long_as_forced(load: Callable[[str], Any], name: str) ->
 
 
 @pytest.mark.parametrize("forced", [{"forced_bos_token_id": 7}, {"forced_eos_token_id": 1}])
-def test_forced_first_and_last_tokens_are_those_of_stock_generate(
-    load: Callable[[str], Any], forced: dict[str, int]
-) -> None:
+def test_forced_first_and_last_tokens_are_those_of_generate(load: Callable[[str], Any], forced: dict[str, int]) -> None:
     model = load("bart")
     model.generation_config.update(eos_token_id=1, **forced)
     assert torch.equal(decode(model, max_new_tokens=6), stock(model, max_new_tokens=6))
 
 
-def test_a_token_that_is_never_written_is_left_out_as_stock_generate_does(load: Callable[[str], Any]) -> None:
+def test_a_banned_token_is_never_generated_as_in_generate(load: Callable[[str], Any]) -> None:
     model = load("bart")
     model.generation_config.eos_token_id = 1
     before = decode(model)
@@ -182,7 +178,7 @@ def test_ended_rows_cost_nothing(load: Callable[[str], Any]) -> None:
     assert rows[1:] == [ROWS] * 2 + [3] * 7 + [2] * 3 + [1] * 8  # the first is the pass over the start token
 
 
-def test_the_source_is_cut_when_its_longest_rows_have_ended(load: Callable[[str], Any]) -> None:
+def test_the_source_is_truncated_when_its_longest_rows_have_ended(load: Callable[[str], Any]) -> None:
     model = load("t5")
     model.generation_config.eos_token_id = 1
     seen: list[int] = []
@@ -224,7 +220,7 @@ def test_a_setting_that_may_change_the_tokens_is_named_as_the_reason(
     assert next(iter(settings)) in reason
 
 
-def test_beams_and_models_with_an_unknown_last_layer_are_for_stock_generate(load: Callable[[str], Any]) -> None:
+def test_beams_and_models_with_an_unknown_head_need_generate(load: Callable[[str], Any]) -> None:
     model = load("t5")
     assert "4 beams" in str(explain_why_not_greedy(model, build_generation_config(model, 4, 5)))
     config = build_generation_config(model, 1, 5)
@@ -262,7 +258,7 @@ def test_joined_sources_are_padded_with_zeros_and_keep_their_order() -> None:
     assert joined.select([0, 1, 2]) is joined
 
 
-def test_a_layer_with_room_holds_what_a_stock_layer_holds() -> None:
+def test_a_layer_with_spare_capacity_holds_what_a_dynamic_layer_holds() -> None:
     generator = torch.Generator().manual_seed(0)
     ours, theirs = RowLayer(), DynamicCache()
     for tokens in [3, *[1] * 40]:

@@ -148,7 +148,7 @@ def test_a_classifier_knows_its_labels_and_keeps_the_encoder(tiny_model: Callabl
     assert torch.equal(model.bert.embeddings.word_embeddings.weight, weights[name])
 
 
-def test_a_trained_head_is_kept_for_as_many_labels_and_made_anew_for_more(
+def test_a_trained_head_is_kept_for_as_many_labels_and_fresh_for_more(
     tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     trained: Any = load_model(recipe_of(tiny_model("bert"), kind="classifier"), ClassifierHead(("yes", "no")))
@@ -246,7 +246,7 @@ def test_a_folder_without_tokenizer_is_an_error_and_another_may_be_given(
     assert load_tokenizer(recipe_of(folder, tokenizer=str(tiny_tokenizer))).pad_token == "<pad>"
 
 
-def test_an_mt5_tokenizer_that_does_not_say_its_class_is_told_what_to_write(
+def test_the_error_for_an_mt5_tokenizer_without_a_class_says_what_to_write(
     shared_tokenizers: Path, tmp_path: Path
 ) -> None:
     published = json.loads((shared_tokenizers / "mt5" / "tokenizer_config.json").read_text())

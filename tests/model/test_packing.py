@@ -119,13 +119,13 @@ def test_a_lean_model_has_the_same_weights_and_answers(name: str, tiny_model: Ca
 
 def test_every_dropout_of_a_t5_is_exchanged(tiny_model: Callable[[str], Path]) -> None:
     model = load_model(ModelRecipe(path=str(tiny_model("t5"))))
-    exchanged = make_lean(model, CPU)
+    replaced = make_lean(model, CPU)
     kinds = [type(module) for module in model.modules()]
     assert nn.Dropout not in kinds
     assert kinds.count(ReluDropout) == 4  # one a block
     norms = 12  # two in an encoder's block, three in a decoder's, one behind each stack
     assert kinds.count(RMSNorm) == norms
-    assert kinds.count(SeededDropout) + 2 * kinds.count(ReluDropout) + norms == exchanged
+    assert kinds.count(SeededDropout) + 2 * kinds.count(ReluDropout) + norms == replaced
     assert {module.rate for module in model.modules() if isinstance(module, ReluDropout)} == {0.1}
 
 

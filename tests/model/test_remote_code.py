@@ -37,7 +37,7 @@ def test_it_does_not_run_by_itself(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert not (folder / "mark").exists()
 
 
-def test_a_users_word_is_remembered_for_the_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_consent_holds_for_the_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "_state", set())
     assert not hub.is_remote_code_trusted()
     hub.trust_remote_code()

@@ -16,8 +16,8 @@ from seqfit.recipe.schema import ModelRecipe
 SHAPE: dict[str, Any] = {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 2, "num_heads": 4}
 
 
-def largest_of(costs: list[float], cut: list[range]) -> float:
-    return max(sum(costs[block] for block in blocks) for blocks in cut)
+def largest_of(costs: list[float], split: list[range]) -> float:
+    return max(sum(costs[block] for block in blocks) for blocks in split)
 
 
 def test_the_largest_share_is_the_smallest_of_any_split() -> None:
@@ -29,15 +29,15 @@ def test_the_largest_share_is_the_smallest_of_any_split() -> None:
             [range(start, end) for start, end in pairwise([0, *inner, len(costs)])]
             for inner in combinations(range(1, len(costs)), stages - 1)
         ]
-        assert largest_of(costs, split_stages(costs, stages)) == min(largest_of(costs, cut) for cut in every)
+        assert largest_of(costs, split_stages(costs, stages)) == min(largest_of(costs, split) for split in every)
 
 
 @pytest.mark.parametrize(("blocks", "stages"), [(4, 2), (5, 3), (24, 7), (3, 3), (6, 1)])
 def test_stages_are_consecutive_and_none_is_empty(blocks: int, stages: int) -> None:
-    cut = split_stages([1.0] * blocks, stages)
-    assert len(cut) == stages
-    assert [block for part in cut for block in part] == list(range(blocks))
-    assert min(map(len, cut)) >= 1
+    split = split_stages([1.0] * blocks, stages)
+    assert len(split) == stages
+    assert [block for part in split for block in part] == list(range(blocks))
+    assert min(map(len, split)) >= 1
 
 
 def test_the_example_of_the_module_is_true() -> None:
@@ -60,8 +60,8 @@ def test_the_embedding_counts_for_the_first_block_and_the_head_for_the_last() ->
 
 def test_a_large_vocabulary_leaves_its_stages_fewer_blocks() -> None:
     shape = {**SHAPE, "num_layers": 4}
-    cut = split_stages(estimate_block_costs(MT5ForConditionalGeneration(MT5Config(vocab_size=50_000, **shape))), 4)
-    assert [len(part) for part in cut] == [1, 3, 3, 1]
+    split = split_stages(estimate_block_costs(MT5ForConditionalGeneration(MT5Config(vocab_size=50_000, **shape))), 4)
+    assert [len(part) for part in split] == [1, 3, 3, 1]
 
 
 def test_what_is_frozen_costs_less() -> None:

@@ -23,7 +23,7 @@ def load(tiny_model: Callable[[str], Path]) -> Load:
     return lambda name: load_model(ModelRecipe(path=str(tiny_model(name)), dropout=0.0))
 
 
-def cut_into_parts(load: Load, name: str, stages: int) -> list[Any]:
+def split_into_parts(load: Load, name: str, stages: int) -> list[Any]:
     models = [load(name) for _ in range(stages)]
     encoder_blocks = len(family_of(models[0]).stack_blocks(models[0].get_encoder()))
     for model, part in zip(models, assign_parts(split_stages([1.0] * 4, stages), encoder_blocks), strict=True):
@@ -45,7 +45,7 @@ def test_blocks_are_numbered_within_their_stack() -> None:
 def test_the_parts_together_have_every_weight_under_its_own_name(name: str, stages: int, load: Load) -> None:
     whole = dict(load(name).named_parameters())
     found: dict[str, torch.Tensor] = {}
-    for model in cut_into_parts(load, name, stages):
+    for model in split_into_parts(load, name, stages):
         for weight_name, weight in model.named_parameters():
             assert torch.equal(weight, whole[weight_name])
             found[weight_name] = weight
@@ -56,7 +56,7 @@ def test_the_parts_together_have_every_weight_under_its_own_name(name: str, stag
     ("name", "copied"), [("t5", {"shared.weight"}), ("mt5", set()), ("bart", {"model.shared.weight"})]
 )
 def test_only_tied_weights_and_position_biases_are_held_twice(name: str, copied: set[str], load: Load) -> None:
-    held = [weight for model in cut_into_parts(load, name, 4) for weight, _ in model.named_parameters()]
+    held = [weight for model in split_into_parts(load, name, 4) for weight, _ in model.named_parameters()]
     twice = {weight for weight in held if held.count(weight) > 1}
     biases = {weight for weight in twice if weight.endswith(BIAS)}
     assert twice - biases == copied
@@ -65,7 +65,7 @@ def test_only_tied_weights_and_position_biases_are_held_twice(name: str, copied:
 
 def test_the_rest_is_freed(load: Load) -> None:
     whole = sum(weight.numel() for weight in load("mt5").parameters())
-    parts = [sum(weight.numel() for weight in model.parameters()) for model in cut_into_parts(load, "mt5", 4)]
+    parts = [sum(weight.numel() for weight in model.parameters()) for model in split_into_parts(load, "mt5", 4)]
     assert sum(parts) - whole == 2 * 32 * 4  # the copies of both stacks' position biases
     assert max(parts) < 0.5 * whole
 
@@ -80,7 +80,7 @@ def test_stacks_run_one_after_the_other_give_the_states_of_the_whole_model(name:
     encoding = whole.get_encoder()(input_ids=source).last_hidden_state
     expected = whole.get_decoder()(input_ids=target, encoder_hidden_states=encoding, use_cache=False).last_hidden_state
 
-    parts = [model.train() for model in cut_into_parts(load, name, 3)]
+    parts = [model.train() for model in split_into_parts(load, name, 3)]
     states, decoded = (parts[0].get_input_embeddings()(ids) for ids in (source, target))
     states = states * getattr(whole.get_encoder(), "embed_scale", 1.0)  # Marian's, which scales what it looks up
     torch.manual_seed(0)

@@ -13,10 +13,10 @@ def test_it_is_t5s_norm_and_has_its_gradients(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     stock = T5LayerNorm(16)
     nn.init.normal_(stock.weight)
-    lean = RMSNorm(nn.Parameter(stock.weight.detach().clone()), stock.variance_epsilon)
+    ours = RMSNorm(nn.Parameter(stock.weight.detach().clone()), stock.variance_epsilon)
     states, gradient = torch.randn(shape) * 3, torch.randn(shape)
     results = []
-    for norm in (stock, lean):
+    for norm in (stock, ours):
         given = states.clone().requires_grad_()
         output = norm(given)
         output.backward(gradient)
@@ -27,9 +27,9 @@ def test_it_is_t5s_norm_and_has_its_gradients(shape: tuple[int, ...]) -> None:
 
 def test_it_sums_half_precision_in_fp32_and_returns_its_gradient_in_half() -> None:
     states = torch.randn(3, 16).bfloat16().requires_grad_()
-    stock, lean = T5LayerNorm(16), RMSNorm(nn.Parameter(torch.ones(16)), 1e-6)
-    assert torch.allclose(lean(states), stock(states), atol=1e-6)
-    lean(states).sum().backward()
+    stock, ours = T5LayerNorm(16), RMSNorm(nn.Parameter(torch.ones(16)), 1e-6)
+    assert torch.allclose(ours(states), stock(states), atol=1e-6)
+    ours(states).sum().backward()
     assert states.grad is not None
     assert states.grad.dtype == torch.bfloat16
 
