@@ -14,7 +14,7 @@ import pytest
 from seqfit.strategy.schema import Strategy
 from seqfit.telemetry.recorder import SamplerProcess
 
-NO_PREDICTION = {"SEQFIT_FORECAST": "off"}  # for the environment of a process
+NO_PREDICTION = {"SEQFIT_PREDICTION": "off"}  # for the environment of a process
 
 
 @contextmanager

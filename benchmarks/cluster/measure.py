@@ -72,7 +72,7 @@ class Trial:
         self.run = folder / name.replace(" ", "-")
         self.hosts = hosts
         self._folder = folder
-        self._environment = {"OMP_NUM_THREADS": "1", "SEQFIT_FORECAST": "off", "SEQFIT_CACHE": f"{folder}/cache"}
+        self._environment = {"OMP_NUM_THREADS": "1", "SEQFIT_PREDICTION": "off", "SEQFIT_CACHE": f"{folder}/cache"}
         self._environment |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         self._launchers: dict[str, subprocess.Popen[bytes]] = {}
         self._started = time.monotonic()

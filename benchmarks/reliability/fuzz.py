@@ -183,7 +183,7 @@ _MANIFEST = json.dumps(
         "status": "finished", "started": 1.0, "ended": 9.0, "command": "seqfit train", "versions": {"torch": "2"},
         "hardware": {"device": "cpu", "name": "x", "cores": 2, "threads": 2, "host_bytes": 1}, "precision": "fp32",
         "parameters": 5, "total_steps": 2, "data": {"fingerprint": "f", "rows": {"train": 3}}, "steps": 2,
-        "forecast": {"predicted_peak_bytes": 5, "measured_peak_bytes": 6, "predicted_step_seconds": 0.1,
+        "prediction": {"predicted_peak_bytes": 5, "measured_peak_bytes": 6, "predicted_step_seconds": 0.1,
                      "measured_step_seconds": 0.2},
         "phase_seconds": {"forward": 1.0},
     }

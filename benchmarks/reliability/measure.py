@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="kills, or points of a step")
     parser.add_argument("--seconds", type=float, default=FUZZ_SECONDS, help="of fuzzing")
     arguments = parser.parse_args()
-    os.environ["SEQFIT_FORECAST"] = "off"  # plans are no part of these questions, and take longer than the runs
+    os.environ["SEQFIT_PREDICTION"] = "off"  # plans are no part of these questions, and take longer than the runs
     for what in arguments.what or ["kills", "limits", "fuzz"]:
         if what != "table":
             with tempfile.TemporaryDirectory(prefix="seqfit-reliability-") as folder:

@@ -51,7 +51,7 @@ def main() -> None:
 def run_once(out: Path, parallel: str, kill_at: float | None, draw: random.Random) -> dict[str, Any]:
     """A run, and a hash of its weights."""
     command = [sys.executable, "-m", "seqfit", "train", "demo", *FIELDS, f"strategy.parallel={parallel}"]
-    environment = os.environ | {"SEQFIT_FORECAST": "off", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"SEQFIT_PREDICTION": "off", "OMP_NUM_THREADS": "1"}
     started = time.monotonic()
     output = subprocess.DEVNULL
     process = subprocess.Popen([*command, "--nproc", "2", "--out", str(out)], env=environment, stdout=output)

@@ -96,7 +96,7 @@ def start_ranks(arguments: argparse.Namespace, side: str, repeat: int, count: in
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    base = os.environ | {"OMP_NUM_THREADS": "1", "SEQFIT_FORECAST": "off", "HF_HUB_OFFLINE": "1"}
+    base = os.environ | {"OMP_NUM_THREADS": "1", "SEQFIT_PREDICTION": "off", "HF_HUB_OFFLINE": "1"}
     together = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
     command = [sys.executable, __file__, "--inside", side, "--repeat", str(repeat), "--work", str(arguments.work)]
     for name, value in vars_of(arguments).items():

@@ -11,19 +11,28 @@ from seqfit.cli.arguments import OverridesArgument, check_runs
 
 
 def command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, for example runs/demo.")],
     overrides: OverridesArgument = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="FILE", help="Score it on all rows of this file instead.")
+        str | None,
+        typer.Option(
+            "--data", metavar="FILE", help="Score all rows of this file instead of a split, for example new.csv."
+        ),
     ] = None,
-    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="What to score it on.")] = "test",
-    before: Annotated[bool, typer.Option("--before", help="Score the model before fine-tuning as well.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
-    examples: Annotated[int, typer.Option(min=0, help="Predictions to print.")] = 3,
+    split: Annotated[
+        Literal["train", "validation", "test"],
+        typer.Option(help="The split to score (default: test).", show_default=False),
+    ] = "test",
+    before: Annotated[bool, typer.Option("--before", help="Also score the model before fine-tuning.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Score at most N rows (default: all).", metavar="N")] = None,
+    examples: Annotated[
+        int, typer.Option(min=0, help="Number of predictions to print (default: 3).", metavar="N", show_default=False)
+    ] = 3,
 ) -> None:
-    """Score a run's model on a split; writes evaluation-SPLIT.json with metrics and predictions.
+    """Score the best checkpoint of a run on a split; writes evaluation-SPLIT.json with metrics and predictions.
 
-    With --data it is evaluation-FILE.json: the scores on other data are not the run's own.
+    With --data it writes evaluation-FILE.json. Examples: seqfit evaluate runs/demo --before;
+    seqfit evaluate runs/demo --data new.csv --limit 500
     """
     check_runs([run], "evaluate")
     from seqfit.cli.arguments import progress_bar

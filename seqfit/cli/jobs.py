@@ -1,11 +1,4 @@
-"""`seqfit status`, `seqfit logs`, `seqfit cancel`: what becomes of submitted runs.
-
-`seqfit status [RUN]`: how submitted runs are doing.
-
-`seqfit logs RUN`: what a submitted run has printed.
-
-`seqfit cancel RUN`: end the job of a submitted run.
-"""
+"""`seqfit status`, `seqfit logs`, `seqfit cancel`: submitted runs."""
 
 from __future__ import annotations
 
@@ -28,15 +21,15 @@ def status(
         list[Path] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Directories of runs, of an array or of a comparison; default: all below runs/ and comparisons/.",
+            help="Directories of runs, of an array or of a comparison (default: all in runs/ and comparisons/).",
         ),
     ] = None,
 ) -> None:
-    """Show the queue's state, the step, the last loss and the restarts of runs that were submitted."""
+    """Show the queue state, the step, the last loss and the restarts of submitted runs."""
     check_runs(runs or [], "status", "comparison", "folder")
     from seqfit.comparison.compare import PLACE
     from seqfit.comparison.slurm import find_comparison
-    from seqfit.launch.slurm import advise, find_submitted, list_runs, read_status
+    from seqfit.launch.slurm import find_submitted, list_runs, read_status, suggest_next
 
     given = runs or [*sorted(PLACE.glob("*")), *find_submitted()]
     found = {place: find_comparison(place) for place in given}
@@ -47,12 +40,12 @@ def status(
     places = [run for place in others for run in list_runs(place)]
     if not places:
         if not compared:
-            print("nothing below runs/ and comparisons/ was submitted; 'seqfit submit RECIPE' does that")
+            print("nothing in runs/ and comparisons/ was submitted; submit with: seqfit submit RECIPE")
         return
-    standings = [read_status(place) for place in places]
-    _print_table([("run", "job", "queue", "status", "step", "loss", "restarts"), *map(_cells, standings)])
-    if len(standings) == 1:
-        print(f"log: {standings[0].submission.log}\nnext: {advise(standings[0])}")
+    statuses = [read_status(place) for place in places]
+    _print_table([("run", "job", "queue", "status", "step", "loss", "restarts"), *map(_cells, statuses)])
+    if len(statuses) == 1:
+        print(f"log: {statuses[0].submission.log}\nnext: {suggest_next(statuses[0])}")
 
 
 def _show_comparison(folder: Path) -> None:
@@ -60,7 +53,7 @@ def _show_comparison(folder: Path) -> None:
 
     rounds = read_repeats(folder)
     rows = [(str(one.place), one.job, one.queue, f"{one.ended} of {one.trials}", str(one.restarts)) for one in rounds]
-    _print_table([("round", "job", "queue", "trials", "restarts"), *rows])
+    _print_table([("repeat", "job", "queue", "trials", "restarts"), *rows])
     going = [one.place for one in rounds if not one.is_over]
     left = any(one.ended < one.trials for one in rounds)
     what_is_left = f"seqfit submit {quote(folder)}" if left else f"seqfit report {quote(folder)}"
@@ -73,43 +66,46 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _cells(standing: RunStatus) -> tuple[str, ...]:
+def _cells(status: RunStatus) -> tuple[str, ...]:
     return (
-        str(standing.run),
-        standing.submission.job,
-        standing.queue,
-        standing.status or "not begun",
-        "" if standing.step is None else f"{standing.step}/{standing.total_steps}",
-        "" if standing.loss is None else f"{standing.loss:.4f}",
-        str(standing.restarts),
+        str(status.run),
+        status.submission.job,
+        status.queue,
+        status.status or "not started",
+        "" if status.step is None else f"{status.step}/{status.total_steps}",
+        "" if status.loss is None else f"{status.loss:.4f}",
+        str(status.restarts),
     )
 
 
 def logs(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run that was submitted.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over, or Ctrl-C.")] = False,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a submitted run, for example runs/demo.")],
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep printing until the job is over, or Ctrl-C.")
+    ] = False,
     lines: Annotated[
-        int | None, typer.Option("--lines", "-n", min=1, help="Begin with the last so many lines; default: all.")
+        int | None,
+        typer.Option("--lines", "-n", min=1, help="Start with the last N lines (default: all).", metavar="N"),
     ] = None,
 ) -> None:
-    """Print what the newest job of a run has printed, over all its restarts."""
+    """Print the log of the newest job of a run, over all its restarts."""
     check_runs([run], "logs", "comparison", "folder")
     from seqfit.launch.logs import follow_log, read_log
 
     if not follow:
         print(read_log(run, lines), end="")
         return
-    for text in follow_log(run, lines, tell=lambda message: print(message, file=sys.stderr)):
+    for text in follow_log(run, lines, report=lambda message: print(message, file=sys.stderr)):
         print(text, end="", flush=True)
 
 
 def cancel(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Directories of runs that were submitted, of an array or a comparison."),
+        typer.Argument(metavar="RUN...", help="Directories of submitted runs, of an array or a comparison."),
     ],
 ) -> None:
-    """Cancel the jobs of runs. A run that was training stops at its next step, and can go on later."""
+    """Cancel the jobs of runs. A run that is training stops after its step with a snapshot, and can be resumed."""
     check_runs(runs, "cancel", "comparison", "folder")
     from seqfit.launch.slurm import cancel_job, find_job_folder, last_submission, list_runs, require_slurm, wait_for_end
 
@@ -121,4 +117,4 @@ def cancel(
             print(f"{run}: job {job} is over ({known.state}): nothing to cancel")
             continue
         cancel_job(job)
-        print(f"{run}: job {job} is cancelled; 'seqfit submit {quote(find_job_folder(run))}' goes on with it")
+        print(f"{run}: job {job} is cancelled; resume with: seqfit submit {quote(find_job_folder(run))}")

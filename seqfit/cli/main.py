@@ -1,10 +1,10 @@
 """`seqfit COMMAND ...`: finds the command, runs it, turns errors into exit codes.
 
-The one idea: a command's module is imported when that command is called, and not before. The list below holds the
-names and helps, so `seqfit --help` imports neither typer nor torch and answers in a few hundredths of a second.
+A command's module is imported only when that command is called. The list below has names and help texts, so
+`seqfit --help` imports neither typer nor torch and takes a few hundredths of a second.
 
 A command is a module `seqfit/cli/NAME.py` with a function `command` whose parameters are annotated for typer, and
-where typer can't say it, a function `rewrite_arguments`. Small ones share a module, each as a function of its own name:
+where typer is not enough, a function `rewrite_arguments`. Small ones share a module, each as a function of its name:
 
     def command(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None: ...
 
@@ -27,35 +27,35 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells count
 TRUST = "--trust-remote-code"
 
 GROUPS: dict[str, dict[str, str]] = {
-    "Train and judge": {
-        "data": "Look at data before training: columns, classes, lengths, repeats, leaks, examples, problems.",
-        "plan": "Predict memory and time on any card, and choose the fastest way that fits.",
+    "Train and evaluate": {
+        "data": "Inspect data before training: columns, classes, lengths, duplicates, leaks, examples, problems.",
+        "plan": "Predict memory and time on any GPU, and choose the fastest strategy that fits.",
         "train": "Fine-tune a model; writes a run directory.",
-        "scale": "Measure how steps scale over processes here; predict it for up to hundreds of GPUs.",
-        "compare": "Run ways to train a recipe against each other, fairly; writes tables.",
-        "profile": "Show where a step's time and memory go, and what to change.",
-        "evaluate": "Score a run's model; writes metrics and predictions.",
-        "predict": "Answer lines from a file or standard input with a run's model.",
+        "scale": "Measure how training scales over processes here, and predict it for up to hundreds of GPUs.",
+        "compare": "Compare training strategies of a recipe fairly; writes tables.",
+        "profile": "Show where the time and memory of a step go, and what to change.",
+        "evaluate": "Score the model of a run; writes metrics and predictions.",
+        "predict": "Generate predictions for rows of a file or standard input.",
         "report": "Write one HTML page about runs or a comparison, or serve it live.",
         "track": "Send runs to TensorBoard, trackio, Weights & Biases or MLflow.",
-        "trim": "Write a smaller model that knows only the words that some data uses.",
+        "trim": "Write a smaller model whose vocabulary has only the tokens of some data.",
     },
     "Clusters": {
-        "submit": "Train on a Slurm cluster: write one job file and submit it.",
-        "status": "Show how submitted runs are doing.",
-        "logs": "Print what a submitted run has printed.",
-        "cancel": "End the job of a submitted run.",
-        "prefetch": "Fetch model and data for nodes without a network.",
+        "submit": "Train on a Slurm cluster: writes one job file and submits it.",
+        "status": "Show the status of submitted runs.",
+        "logs": "Print the log of a submitted run.",
+        "cancel": "Cancel the job of a submitted run.",
+        "prefetch": "Download model and data for nodes without a network.",
     },
     "Recipes": {
         "ls": "List the recipes that come with seqfit.",
-        "cp": "Copy one of them to a file of your own.",
-        "show": "Print a recipe as it will be used, with defaults and overrides.",
+        "cp": "Copy one of them to a file.",
+        "show": "Print a recipe with its defaults and overrides.",
         "validate": "Check a recipe and report every mistake.",
         "schema": "Print the JSON schema of recipes, for editors.",
     },
     "This machine": {
-        "doctor": "Say what this machine has and lacks, and the command that fixes it.",
+        "doctor": "Check what this machine has and lacks, and print the commands that fix it.",
     },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
@@ -66,13 +66,13 @@ _SHARED = {  # command -> the module that it shares
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; `arguments` defaults to the command line's."""
+    """Run one command and return its exit code; `arguments` defaults to sys.argv[1:]."""
     _print_whatever_the_encoding()
     try:
         return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except SeqfitError as error:
         return _report(error)
-    except (MemoryError, RuntimeError) as error:  # torch's error of a GPU is a RuntimeError
+    except (MemoryError, RuntimeError) as error:  # torch raises a RuntimeError for a GPU
         if not is_out_of_memory(error):
             raise
         return _report(
@@ -83,13 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         )
     except KeyboardInterrupt as stop:
-        if str(stop):  # what was stopped says how to go on
+        if str(stop):  # it says how to resume
             print(f"interrupted: {stop}", file=sys.stderr)
         return INTERRUPTED
 
 
 def _report(error: SeqfitError) -> int:
-    """Print an error, and write its fields for whoever started this process."""
+    """Print an error, and write its fields for the parent process."""
     print(f"error: {error}", file=sys.stderr)
     if ERROR_FILE in os.environ:
         write_error(error)
@@ -97,7 +97,7 @@ def _report(error: SeqfitError) -> int:
 
 
 def _print_whatever_the_encoding() -> None:
-    """A pipe on Windows takes cp1252, which has no table lines and few letters: escapes instead of an exception."""
+    """A pipe on Windows takes cp1252, which lacks many characters: escape them instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
@@ -107,7 +107,7 @@ def _dispatch(arguments: list[str]) -> int:
     if not arguments:
         print(help_text(), file=sys.stderr)
         return SeqfitError.exit_code
-    if TRUST in arguments:  # of any command: what it loads may then run code of its own
+    if TRUST in arguments:  # of any command: lets a model run its own code
         from seqfit.hub import trust_remote_code
 
         trust_remote_code()
@@ -135,7 +135,7 @@ def _run(name: str, arguments: list[str]) -> int:
     module = importlib.import_module(f"seqfit.cli.{_SHARED.get(name, name)}")
     command = getattr(module, name if name in _SHARED else "command")
     arguments = getattr(module, "rewrite_arguments", list)(arguments)
-    # Plain help: with rich markup, '[[ ... ]]' of a template would vanish from the texts.
+    # Plain help: rich markup would drop '[[ ... ]]' of a template.
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(help=getattr(command, "__doc__", None) or COMMANDS[name])(command)
     parser = typer.main.get_command(app)
@@ -166,8 +166,8 @@ def help_text() -> str:
         lines += ["", f"{title}:", *(f"  {name:<{width}}  {text}" for name, text in commands.items())]
     lines += [
         "",
-        "'seqfit COMMAND --help' says more about one of them; 'seqfit --version' prints the version.",
-        f"{TRUST} lets a model run code that comes with it; without it none does.",
+        "'seqfit COMMAND --help' describes a command and its options; 'seqfit --version' prints the version.",
+        f"{TRUST} lets a model run the code that comes with it (default: not allowed).",
         "Start with 'seqfit ls', or 'seqfit train demo'.",
     ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""`seqfit predict RUN`: answers from a run's model to what the command line, a file or standard input asks."""
+"""`seqfit predict RUN`: predictions for rows of the command line, a file or standard input."""
 
 from __future__ import annotations
 
@@ -13,24 +13,33 @@ import typer
 
 from seqfit.cli.arguments import check_runs
 
-_ROWS_AT_ONCE = 256  # answered and printed together, so that a long file shows its first answers soon
+_ROWS_AT_ONCE = 256  # generated and printed together, so that a long file shows its first predictions soon
 
 
 def command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory or a checkpoint folder.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run directory or a checkpoint folder, for example runs/demo.")
+    ],
     fields: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[COLUMN=TEXT]...", help="One row on the command line: question='Who?' context='...'."),
+        typer.Argument(metavar="[COLUMN=TEXT]...", help="One row, for example question='Who?' context='...'."),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", help="Rows: .jsonl, .json, .csv, .tsv, .parquet, or plain text, one a line."),
+        typer.Option(
+            "--file",
+            "-f",
+            help="File with rows: .jsonl, .json, .csv, .tsv, .parquet, or text with one row per line; default: stdin.",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print each row with its prediction as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each row with its prediction as JSON (default: only predictions).")
+    ] = False,
 ) -> None:
-    """Answer rows with a run's model: given as COLUMN=TEXT, in a file, or on standard input.
+    """Generate predictions for rows: given as COLUMN=TEXT, in a file, or on standard input.
 
-    On standard input a line is a JSON object with the template's columns, or the texts themselves, by tabs.
+    A line of standard input is a JSON object with the template's columns, or their texts, separated by tabs. Example:
+    seqfit predict runs/demo question='Who wrote it?' context='Ada wrote it.'
     """
     check_runs([run], "predict", "model")
     from seqfit.data.text_files import require_file
@@ -39,7 +48,7 @@ def command(
     from seqfit.evaluation.rows import rows_from_bytes, rows_from_fields, rows_from_file
 
     if fields and file is not None:
-        raise DataError("--file and COLUMN=TEXT are both given", "rows come from one place", "Leave one of them out")
+        raise DataError("--file and COLUMN=TEXT are both given", "rows come from one of them", "Omit one")
     if file is not None:
         require_file(file, "--file")  # before torch loads the model
     given = rows_from_fields(fields) if fields else None

@@ -1,4 +1,4 @@
-"""`seqfit prefetch RECIPE`: fetch what a node without a network will read."""
+"""`seqfit prefetch RECIPE`: download what a node without a network needs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ def command(
     recipe: RecipeArgument,
     overrides: OverridesArgument = None,
     no_tokenize: Annotated[
-        bool, typer.Option("--no-tokenize", help="Only fetch; the job tokenizes the data itself.")
+        bool,
+        typer.Option("--no-tokenize", help="Only download; the job tokenizes the data itself (default: tokenize now)."),
     ] = False,
 ) -> None:
-    """Fetch model, tokenizer and data on a login node and tokenize the data, for nodes without a network.
+    """Download model, tokenizer and data on a login node, and tokenize the data, for nodes without a network.
 
-    Then submit with a profile that says offline: true. No weights are loaded, so it takes little memory.
+    Then submit with a profile that has offline: true. Weights are not loaded, so it takes little memory. Example:
+    seqfit prefetch t5-gsm8k
     """
     from seqfit.launch.download import download
 

@@ -16,25 +16,36 @@ from seqfit.errors import RecipeError
 
 def command(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run directories, or the folder of a comparison.")
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run directories, or the folder of a comparison; for example runs/demo."),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Where to write the page; default: into the run.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="File to write (default: summary.html in the run; report.html for several)."
+        ),
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option("--figures", metavar="DIR", help="Write every chart there, too, as SVG, PNG and PDF."),
+        typer.Option(
+            "--figures",
+            metavar="DIR",
+            help="Also write every chart to this folder, as SVG, PNG and PDF (needs Chromium).",
+        ),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Serve the page on this machine and keep it up to date; Ctrl-C ends it.")
+        bool, typer.Option("--watch", help="Serve the page on this machine and keep it up to date, until Ctrl-C.")
     ] = False,
     port: Annotated[
         int | None,
-        typer.Option("--port", metavar="N", min=0, max=65535, help="For --watch; default: any free one."),
+        typer.Option("--port", metavar="N", min=0, max=65535, help="Port for --watch (default: any free one)."),
     ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="For --watch: do not open the browser.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="With --watch: don't open a browser.")] = False,
 ) -> None:
-    """Write one HTML page about a run, several runs or a comparison. It needs nothing else to be read."""
+    """Write one self-contained HTML page about a run, several runs or a comparison.
+
+    Examples: seqfit report runs/demo; seqfit report runs --watch; seqfit report runs/a runs/b --figures figures
+    """
     check_runs(runs, "report", "comparison", "folder")
     _check_options(watch, writes=out is not None or figures is not None, serves=port is not None or no_open)
     if watch:
@@ -43,7 +54,7 @@ def command(
 
         for path in runs:
             if not any(find_runs(path)):
-                typer.echo(f"{path}: no run yet; it is shown as soon as it starts")
+                typer.echo(f"{path}: no run yet; the page shows it as soon as it starts")
         serve(runs, port=port, announce=lambda url: _announce(url, opens=not no_open))
         return
     from seqfit.reporting.page import build_parts, report
@@ -60,22 +71,22 @@ def _check_options(watch: bool, *, writes: bool, serves: bool) -> None:
     if watch and writes:
         raise RecipeError(
             "--watch is given with --out or --figures",
-            "a page that is watched is served and not written",
-            "Leave --watch out, or the other",
+            "a live page is served and not written",
+            "Omit one of them",
         )
     if serves and not watch:
-        raise RecipeError(
-            "--port or --no-open is given without --watch", "a page is served by --watch alone", "Add --watch"
-        )
+        raise RecipeError("--port or --no-open is given without --watch", "only --watch serves a page", "Add --watch")
 
 
 def _announce(url: str, *, opens: bool) -> None:
-    """Where a browser could only be a text one, in this very terminal, it is not opened."""
+    """Without a screen no browser is opened, because it would be a text one in this terminal."""
     has_screen = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    typer.echo(f"live: {url}  (Ctrl-C ends it)")
+    typer.echo(f"live: {url}  (stop with Ctrl-C)")
     if not has_screen:
         port = urlsplit(url).port
-        typer.echo(f"from another machine: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then the same address there")
+        typer.echo(
+            f"from another machine: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then open the same address there"
+        )
     elif opens:
         import webbrowser
 

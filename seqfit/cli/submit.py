@@ -1,4 +1,4 @@
-"""`seqfit submit RECIPE`: give a run to Slurm, or again to it, and say what to do next."""
+"""`seqfit submit RECIPE`: submit a run to Slurm, or submit it again."""
 
 from __future__ import annotations
 
@@ -23,66 +23,85 @@ def command(
         str,
         typer.Argument(
             metavar="RECIPE",
-            help="Library name or YAML file; or the directory of a run that was submitted, to submit it again.",
+            help="Library name or YAML file; or the directory of a submitted run, to submit it again.",
         ),
     ],
     overrides: OverridesArgument = None,
-    nodes: Annotated[int | None, typer.Option("--nodes", help="Machines; default 1.")] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", help="Number of nodes (default: 1).")] = None,
     gpus_per_node: Annotated[
-        int | None, typer.Option("--gpus-per-node", help="GPUs of each, with one process a GPU; 0: CPUs. Default 1.")
+        int | None,
+        typer.Option("--gpus-per-node", help="GPUs per node, with one process per GPU; 0 trains on CPUs (default: 1)."),
     ] = None,
     processes_per_node: Annotated[
-        int | None, typer.Option("--processes-per-node", help="On CPUs: processes of each machine; default 1.")
+        int | None,
+        typer.Option("--processes-per-node", help="With --gpus-per-node 0: processes per node (default: 1)."),
     ] = None,
     cpus_per_process: Annotated[
-        int | None, typer.Option("--cpus-per-process", help="CPU cores of a process; default 4.")
+        int | None, typer.Option("--cpus-per-process", help="CPU cores per process (default: the profile's, else 4).")
     ] = None,
     time: Annotated[
-        str | None, typer.Option("--time", help="Time of the job: 90 (minutes), 4:00:00 or 2-12:00:00.")
+        str | None,
+        typer.Option(
+            "--time",
+            help="Time limit: 90 (minutes), 4:00:00 or 2-12:00:00 (default: the profile's, else the cluster's).",
+        ),
     ] = None,
-    partition: Annotated[str | None, typer.Option("--partition", "-p", help="Partition of the cluster.")] = None,
-    memory: Annotated[str | None, typer.Option("--memory", help="Memory of each machine, such as 64G.")] = None,
+    partition: Annotated[
+        str | None, typer.Option("--partition", "-p", help="Partition (default: the profile's, else the cluster's).")
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", help="Memory per node, for example 64G (default: the profile's, else the cluster's)."),
+    ] = None,
     memory_limit: Annotated[
         str | None,
-        typer.Option("--memory-limit", help="Training on CPUs: what each process may take, such as 4GiB."),
+        typer.Option(
+            "--memory-limit", help="On CPUs: what each process may allocate, for example 4GiB (default: no limit)."
+        ),
     ] = None,
-    track: Annotated[Tool | None, typer.Option("--track", help="Show the run there while it trains.")] = None,
+    track: Annotated[
+        Tool | None, typer.Option("--track", help="Send the run to this tracker while it trains (default: none).")
+    ] = None,
     project: Annotated[
-        str | None, typer.Option("--project", help="With --track: the project or experiment in the tool.")
+        str | None, typer.Option("--project", help="With --track: project or experiment in the tool (default: seqfit).")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Run directory to write; default: runs/NAME-TIME.")
+        Path | None, typer.Option("--out", "-o", help="Run directory to write (default: runs/NAME-TIME).")
     ] = None,
     profile: Annotated[
         Path | None,
         typer.Option(
             "--profile",
             metavar="FILE",
-            help="The cluster's settings; default: $SEQFIT_PROFILE or ~/.config/seqfit/cluster.yaml.",
+            help="The cluster's settings (default: $SEQFIT_PROFILE or ~/.config/seqfit/cluster.yaml).",
         ),
     ] = None,
     array: Annotated[
         Path | None,
-        typer.Option("--array", metavar="FILE", help="Several runs as one job array: a line of overrides for each."),
+        typer.Option(
+            "--array",
+            metavar="FILE",
+            help="Several runs as one job array: a file with the overrides of one run per line.",
+        ),
     ] = None,
     compare: Annotated[
         str | None,
         typer.Option(
             "--compare",
             metavar="LIST",
-            help="Compare ways to train, with the rounds as one job array: who competes, as in 'seqfit compare "
-            "--strategies'; or a matrix file (.yaml) with seeds, repeats, steps as well.",
+            help="Compare strategies, with the repeats as one job array: the candidates, as in 'seqfit compare "
+            "--strategies', or a matrix file (.yaml) that also has seeds, repeats and steps.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the job file and write nothing.")] = False,
 ) -> None:
-    """Train on a Slurm cluster: writes the run directory with one readable job file, and submits it.
+    """Train on a Slurm cluster: writes a run directory with one readable job file, and submits it.
 
     Examples: seqfit submit t5-gsm8k --nodes 2 --gpus-per-node 4 --time 4:00:00 --partition gpu;
     seqfit submit mine.yaml --gpus-per-node 0 --processes-per-node 8 --dry-run; seqfit submit runs/mine-20260102-030405;
     seqfit submit bert-agnews --compare classic --gpus-per-node 1 --time 1:00:00
 
-    The job is requeued when it is preempted, loses a node or runs out of time, and goes on exactly.
+    A job that is preempted, loses a node or reaches its time limit is requeued and resumes exactly.
     """
     from seqfit.launch import submit as launch
     from seqfit.launch.job_file import build_job_file, uses_this_python
@@ -91,7 +110,7 @@ def command(
     from seqfit.rundir import files
     from seqfit.validation import load_noted_recipe
 
-    asked = {
+    options = {
         "nodes": nodes,
         "gpus_per_node": gpus_per_node,
         "processes_per_node": processes_per_node,
@@ -100,45 +119,47 @@ def command(
         "partition": partition,
         "memory": memory,
     }
-    given = {name: value for name, value in asked.items() if value is not None}
-    handed_on = {"--memory-limit": memory_limit, "--track": track, "--project": project}
+    given = {name: value for name, value in options.items() if value is not None}
+    passed_on = {"--memory-limit": memory_limit, "--track": track, "--project": project}
     if launch.can_submit_again(recipe):
         others = {"out": out, "profile": profile, "array": array, "compare": compare, "dry_run": dry_run or None}
-        words = [name for name, value in (others | handed_on).items() if value is not None]
-        _check_alone([*(overrides or ()), *given, *words])
+        names = [name for name, value in (others | passed_on).items() if value is not None]
+        _check_nothing_else([*(overrides or ()), *given, *names])
         _submit_again(Path(recipe))
         return
     check_recipe(recipe, "submit")
     site, _ = load_site(profile)
     resources = choose_resources(site, **given)  # type: ignore[arg-type]  # each has its parameter's type
     if compare is not None:
-        _check_comparison(handed_on | {"--array": array})
+        _check_comparison(passed_on | {"--array": array})
         _compare(recipe, overrides or [], compare, out, resources, site, dry_run=dry_run)
         return
     _check_limit(memory_limit, on_gpus=resources.gpus_per_node > 0)
     _check_tool(track, project, is_here=uses_this_python(site))
-    words = [word for name, value in handed_on.items() if value is not None for word in (name, value)]
+    train_options = [part for name, value in passed_on.items() if value is not None for part in (name, value)]
     folder = out or files.new_run(Path(recipe).stem)
     if array is None:
-        job, recipes = launch.prepare_job(recipe, overrides or (), folder, resources, site, words, is_dry=dry_run)
+        job, recipes = launch.prepare_job(
+            recipe, overrides or (), folder, resources, site, train_options, is_dry=dry_run
+        )
         runs = [launch.ArrayRun(recipe, overrides or ())]
     else:
         lines = _read_lines(array).items()
         runs = [launch.ArrayRun(recipe, [*(overrides or ()), *line], f"{array}, line {n}") for n, line in lines]
-        job, recipes = launch.prepare_array(runs, folder, resources, site, train_options=words, is_dry=dry_run)
+        job, recipes = launch.prepare_array(runs, folder, resources, site, train_options, is_dry=dry_run)
     if dry_run:
         print(build_job_file(job), end="")
     else:
         for note in dict.fromkeys(note for run in runs for note in load_noted_recipe(run.recipe, run.overrides)[1]):
             print(f"note: {note}")
-        _tell(launch.submit(job, recipes))
+        _print_next(launch.submit(job, recipes))
 
 
 def _submit_again(folder: Path) -> None:
     from seqfit.comparison.slurm import is_submitted, resubmit_repeats
     from seqfit.launch.submit import submit_again
 
-    _tell(resubmit_repeats(folder) if is_submitted(folder) else submit_again(folder))
+    _print_next(resubmit_repeats(folder) if is_submitted(folder) else submit_again(folder))
 
 
 def _compare(
@@ -150,13 +171,13 @@ def _compare(
     from seqfit.launch.job_file import build_job_file
 
     is_file = Path(who).suffix in (".yaml", ".yml")
-    asked = read_options(Path(who), {}) if is_file else read_options(None, {"strategies": who})
-    prepared = prepare_repeats(recipe, overrides, asked, out, resources, site, is_dry=dry_run)
+    options = read_options(Path(who), {}) if is_file else read_options(None, {"strategies": who})
+    prepared = prepare_repeats(recipe, overrides, options, out, resources, site, is_dry=dry_run)
     if dry_run:
         print(build_job_file(prepared.job), end="")
         return
     print(describe_matrix(prepared.matrix))
-    _tell(submit_repeats(prepared))
+    _print_next(submit_repeats(prepared))
 
 
 def _check_comparison(others: dict[str, object]) -> None:
@@ -164,12 +185,12 @@ def _check_comparison(others: dict[str, object]) -> None:
     if given:
         raise RecipeError(
             f"{given[0]} is given with --compare",
-            "the trials of a comparison are alike but for what its entrants change",
-            "Leave it out",
+            "the trials of a comparison differ only in what its candidates change",
+            "Omit it",
         )
 
 
-def _tell(submitted: Submitted) -> None:
+def _print_next(submitted: Submitted) -> None:
     from seqfit.rundir import files
 
     one, all_of_it = submitted.runs[0], submitted.folder
@@ -180,32 +201,32 @@ def _tell(submitted: Submitted) -> None:
 
 
 def _check_limit(memory_limit: str | None, *, on_gpus: bool) -> None:
-    """As training would refuse it, hours later."""
+    """Training would refuse it, hours later."""
     if parse_limit(memory_limit) is not None and on_gpus:
         raise RecipeError(
             "--memory-limit is given for a job on GPUs",
             "it limits the memory of a process that trains on a CPU",
-            "Leave it out, or give --gpus-per-node 0; --memory is what Slurm gives a machine",
+            "Omit it, or give --gpus-per-node 0; --memory is the memory per node",
         )
 
 
 def _check_tool(track: Tool | None, project: str | None, *, is_here: bool) -> None:
-    """Whether the tool's package is there can be seen only where the nodes use this Python."""
+    """Whether the tool is installed is known only where the nodes use this Python."""
     from seqfit.tracking.tracker import check_tool
 
     if track is None and project is not None:
-        raise RecipeError("--project is given without --track", "it is a project of a tool", "Add --track TOOL")
+        raise RecipeError("--project is given without --track", "it is a project in a tool", "Add --track TOOL")
     if track is not None and is_here:
         check_tool(track)
 
 
-def _check_alone(given: list[str]) -> None:
-    """The job file of a run says everything."""
+def _check_nothing_else(given: list[str]) -> None:
+    """The job file of a run has all options."""
     from seqfit.rundir import files
 
     if given:
         raise RecipeError(
-            f"'{given[0]}' is given with a run that was submitted before",
+            f"'{given[0]}' is given with a run that was already submitted",
             f"its {files.JOB} is submitted again as it is, and the run keeps its recipe",
             f"Change the {files.JOB} itself, or submit a new run",
         )
@@ -220,7 +241,7 @@ def _read_lines(array: Path) -> dict[int, list[str]]:
     except (OSError, ValueError) as error:  # not there, not UTF-8, a quote that is not closed
         raise RecipeError(
             f"--array is '{array}': {error}",
-            "it is a text file with the overrides of one run a line",
+            "it is a text file with the overrides of one run per line",
             "Write lines such as: seed=1 train.learning_rate=3e-4",
         ) from error
     return {number: line for number, line in enumerate(lines, 1) if line}

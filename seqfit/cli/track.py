@@ -1,4 +1,4 @@
-"""`seqfit track RUN... --to TOOL`: send runs to a dashboard, after the fact or while they go on."""
+"""`seqfit track RUN... --to TOOL`: send runs to an experiment tracker, afterwards or while they train."""
 
 from __future__ import annotations
 
@@ -10,23 +10,32 @@ import typer
 from seqfit.cli.arguments import check_runs
 
 Tool = Literal["tensorboard", "trackio", "wandb", "mlflow"]
-ProjectOption = Annotated[str, typer.Option("--project", help="The project or experiment in the tool.")]
+ProjectOption = Annotated[
+    str, typer.Option("--project", help="Project or experiment in the tool (default: seqfit).", show_default=False)
+]
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
-    to: Annotated[Tool, typer.Option("--to", help="Where to send them.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, for example runs/demo.")],
+    to: Annotated[Tool, typer.Option("--to", help="The tool to send them to.")],
     project: ProjectOption = "seqfit",
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on until the runs end; one that is not there yet is waited for.")
+        bool, typer.Option("--follow", help="Keep sending until the runs end; waits for a run that is not there yet.")
     ] = False,
     patience: Annotated[
-        float, typer.Option(min=1, help="With --follow: seconds without a record after which a run counts as dead.")
+        float,
+        typer.Option(
+            min=1,
+            metavar="SECONDS",
+            help="With --follow: give up a run after so long without a record (default: 600).",
+            show_default=False,
+        ),
     ] = 600.0,
 ) -> None:
     """Send runs to TensorBoard, trackio, Weights & Biases or MLflow: scalars, settings, events, final scores.
 
-    Sending a run again adds what is new and nothing twice. 'seqfit train ... --track TOOL' follows a run as it goes.
+    Sending a run again adds only what is new. 'seqfit train ... --track TOOL' sends a run while it trains. Example:
+    seqfit track runs/demo --to tensorboard
     """
     check_runs(runs, "track", "folder")
     from seqfit.tracking.track import track

@@ -135,6 +135,7 @@ def _report(run: Path) -> str:
     """The path of the page; if it can't be built, why, and how to try again: the run is trained all the same."""
     from seqfit.errors import describe_error
     from seqfit.reporting.page import report
+    from seqfit.rundir.records import EventKind
     from seqfit.rundir.writer import add_event
 
     try:
@@ -142,7 +143,7 @@ def _report(run: Path) -> str:
     except Exception as error:  # of any kind: a page is not part of training
         message = f"the page could not be built: {describe_error(error)}; try again: seqfit report {quote(run)}"
         with suppress(SeqfitError):  # a full disk: the message is printed all the same
-            add_event(run, "report", message)
+            add_event(run, EventKind.REPORT, message)
         return message
 
 
@@ -195,4 +196,4 @@ def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextMan
     if not is_first_rank():
         return nullcontext()
 
-    return TrackerProcess(folder, tool, project, tell=lambda message: print(f"tracking: {message}", file=sys.stderr))
+    return TrackerProcess(folder, tool, project, report=lambda message: print(f"tracking: {message}", file=sys.stderr))

@@ -31,7 +31,7 @@ from seqfit.comparison.records import TRIAL_RUNS, Outcome, Trial
 from seqfit.errors import RunError
 from seqfit.recipe.yaml_text import read_yaml
 from seqfit.rundir import files
-from seqfit.rundir.reader import Run, read_records
+from seqfit.rundir.reader import Run, count_steps, read_records, summarise_steps
 from seqfit.telemetry.summary import GpuSummary, find_trained, summarise_gpus, summarise_host
 
 _T = TypeVar("_T")
@@ -79,12 +79,7 @@ class TrialRun:
 
     def timed(self, warm_up: int) -> list[tuple[_Record, int]]:
         """The records after warm-up, each with the number of steps that it is the mean of."""
-        before, found = 0, []
-        for record in self.steps:
-            if before >= warm_up:
-                found.append((record, record["step"] - before))
-            before = record["step"]
-        return found
+        return [(dict(record), count) for record, count in count_steps(self.steps) if record["step"] - count >= warm_up]
 
     def by_step(self, name: str, warm_up: int) -> dict[int, float]:
         """Times of the steps after warm-up: in seconds, or as multiples of the calibration workload next to them."""
@@ -151,19 +146,16 @@ def measure_trial(run: TrialRun, warm_up: int) -> Measures:
 
 
 def _measure_time(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
-    timed = run.timed(warm_up)
-    if not timed:
+    summary = summarise_steps(run.steps, warm_up=warm_up)
+    if summary.step_seconds is None or summary.tokens_per_second is None:
         reason = f"{len(run.steps)} steps are recorded, of which {warm_up} are warm-up"
         return {}, dict.fromkeys((STEP_SECONDS, TOKENS_PER_SECOND), reason)
-    seconds = statistics.median(run.by_step(STEP_SECONDS, warm_up).values())
-    tokens = sum(record["tokens_per_second"] * record["step_seconds"] * count for record, count in timed)
-    per_step = tokens / sum(count for _, count in timed)
-    return {STEP_SECONDS: seconds, TOKENS_PER_SECOND: per_step / seconds}, {}
+    return {STEP_SECONDS: summary.step_seconds, TOKENS_PER_SECOND: summary.tokens_per_second}, {}
 
 
 def _measure_memory(run: TrialRun) -> tuple[dict[str, float], dict[str, str]]:
     """On a GPU the records have torch's peak, the manifest the allocator's; on a CPU the manifest has the tensors'."""
-    forecast = run.manifest.get("forecast") or {}
+    forecast = run.manifest.get("prediction") or {}
     peak, peak_is = forecast.get("measured_peak_bytes"), forecast.get("measured_peak_is") or "the run has not ended"
     if run.hardware.get("device") == "cuda":
         allocated = max((record["memory_bytes"] for record in run.steps), default=None)

@@ -61,8 +61,9 @@ from seqfit.processes import raise_on_signals
 from seqfit.recipe.resolve import RUN_RECIPE
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
+from seqfit.rundir.atomic import explained_failures, write_text
 from seqfit.rundir.masking import mask_text
-from seqfit.rundir.writer import RunWriter, explained_failures, write_whole
+from seqfit.rundir.writer import RunWriter
 from seqfit.system import known_signals, lock_file, quote
 from seqfit.training.stopping import select_handled
 from seqfit.units import format_seconds
@@ -263,7 +264,7 @@ def _open_folder(prepared: PreparedComparison) -> Matrix:
         return load_matrix(folder)
     with explained_failures(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / RUN_RECIPE, prepared.matrix.recipe)
+    write_text(folder / RUN_RECIPE, prepared.matrix.recipe)
     dump_matrix(prepared.matrix, folder, command=prepared.command)
     return prepared.matrix
 

@@ -11,6 +11,7 @@ compared with the baseline's run of the same seed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,9 +22,13 @@ from seqfit.comparison.quantities import format_number
 from seqfit.comparison.records import Candidate, FairnessCheck, Matrix, Outcome
 from seqfit.recipe.overrides import flatten, overridden_paths
 from seqfit.rundir import files
+from seqfit.rundir.records import EventKind
 
 # Events after which a run has done other work than its recipe states.
-_CHANGES_WORK = ("out-of-memory", "not-finite", "fallback", "resume", "interrupted", "early-stopping")
+_CHANGES_WORK = (
+    *(EventKind.OUT_OF_MEMORY, EventKind.NON_FINITE, EventKind.FALLBACK),
+    *(EventKind.RESUME, EventKind.INTERRUPTED, EventKind.EARLY_STOPPING),
+)
 _NEEDED = (files.MANIFEST, files.RECIPE, files.STEPS, files.EVENTS)
 _CLOCK_SECONDS = 1.0  # an outcome's time is read a moment after its end
 _SHOWN = 3  # differences shown per line; the rest is counted
@@ -224,17 +229,24 @@ def _check_warm_up(evidence: _Evidence) -> FairnessCheck:
 def _check_work(evidence: _Evidence) -> FairnessCheck:
     """A fallback of all runs is fair."""
     runs_of: dict[tuple[str, str], list[TrialRun]] = {}
+    messages: dict[tuple[str, str], str] = {}
     for run in evidence.runs:
-        events = ((event["kind"], event["message"]) for event in run.events if event["kind"] in _CHANGES_WORK)
-        for event in dict.fromkeys(events):
-            runs_of.setdefault(event, []).append(run)
+        events = [event for event in run.events if event["kind"] in _CHANGES_WORK]
+        messages |= {_event_key(event): event["message"] for event in events}
+        for key in dict.fromkeys(map(_event_key, events)):
+            runs_of.setdefault(key, []).append(run)
     found = [
-        f"{_name(runs[0])}: {kind}: {message}"
-        for (kind, message), runs in runs_of.items()
-        if kind != "fallback" or len(runs) < len(evidence.runs)
+        f"{_name(runs[0])}: {key[0]}: {messages[key]}"
+        for key, runs in runs_of.items()
+        if key[0] != EventKind.FALLBACK or len(runs) < len(evidence.runs)
     ]
     checked = f"{_count(evidence)}: no retry, skipped step or fallback in only some runs"
     return _conclude("no recovery", found, checked)
+
+
+def _event_key(event: dict[str, Any]) -> tuple[str, str]:
+    """The same for the same event in two runs."""
+    return event["kind"], json.dumps(event.get("data"), sort_keys=True)
 
 
 def _check_records(evidence: _Evidence) -> FairnessCheck:

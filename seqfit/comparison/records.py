@@ -41,8 +41,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from seqfit.errors import RunError
 from seqfit.recipe.yaml_text import read_yaml, write_yaml
-from seqfit.rundir.reader import read_records
-from seqfit.rundir.writer import append_record, explained_failures, truncate_records, write_json, write_whole
+from seqfit.rundir.atomic import explained_failures, write_json, write_text
+from seqfit.rundir.reader import read_records, truncate_records
+from seqfit.rundir.writer import append_record
 
 MATRIX = "comparison.yaml"
 OUTCOMES = "outcomes.jsonl"
@@ -244,7 +245,7 @@ _T = TypeVar("_T")
 def dump_matrix(matrix: Matrix, folder: Path, *, command: str = "") -> Path:
     """`command` reproduces the comparison."""
     path = folder / MATRIX
-    write_whole(path, format_matrix(matrix, command=command))
+    write_text(path, format_matrix(matrix, command=command))
     return path
 
 
@@ -302,7 +303,7 @@ def read_outcomes_at(place: Path) -> list[Outcome]:
 
 def write_outcomes(outcomes: Sequence[Outcome], place: Path) -> None:
     """Replaces those that were there."""
-    write_whole(place / OUTCOMES, "".join(f"{json.dumps(_to_plain(outcome))}\n" for outcome in outcomes))
+    write_text(place / OUTCOMES, "".join(f"{json.dumps(_to_plain(outcome))}\n" for outcome in outcomes))
 
 
 def dump_results(comparison: Comparison, folder: Path) -> Path:

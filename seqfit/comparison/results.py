@@ -35,7 +35,7 @@ from seqfit.comparison.records import (
 from seqfit.comparison.statistics import CandidateFigures, MeasuredTrial
 from seqfit.comparison.tables import to_csv, to_latex, to_markdown
 from seqfit.recipe.library import name_model
-from seqfit.rundir.writer import write_whole
+from seqfit.rundir.atomic import write_text
 from seqfit.units import format_count
 
 __all__ = ["collect_comparison", "read_results", "write_results"]
@@ -86,7 +86,7 @@ def write_results(comparison: Comparison) -> list[Path]:
         "results.tex": to_latex(comparison),
     }
     for name, text in texts.items():
-        write_whole(folder / name, text)
+        write_text(folder / name, text)
     return [dump_results(comparison, folder), *(folder / name for name in texts)]
 
 

@@ -13,7 +13,6 @@ that can't run at all ends the trial, with an exit code of its own. Any other en
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -32,7 +31,8 @@ from seqfit.hub import is_remote_code_trusted
 from seqfit.processes import ChildProcess, kill_processes, read_last_lines
 from seqfit.recipe.resolve import RUN_RECIPE
 from seqfit.rundir import files
-from seqfit.rundir.reader import is_being_written, read_records
+from seqfit.rundir.reader import is_being_written, read_last_record, read_records
+from seqfit.rundir.records import EventKind
 from seqfit.strategy.load import load_strategy
 from seqfit.system import KILLED
 from seqfit.training.trial_variables import CALIBRATED, TRIAL, UNSCORED, WATCHED
@@ -40,7 +40,6 @@ from seqfit.training.trial_variables import CALIBRATED, TRIAL, UNSCORED, WATCHED
 LOGS = "logs"
 Tick = Callable[[int], None]  # called with the last step that was logged
 _TICK_SECONDS = 1.0  # not more often: it takes time from the trial
-_LAST_BYTES = 8192  # of steps.jsonl, which contain its last complete line
 _KERNEL_COUNTS = Path("/proc/vmstat")
 
 
@@ -105,7 +104,7 @@ def build_command(matrix: Matrix, trial: Trial, folder: Path) -> list[str]:
 def _build_environment(matrix: Matrix, trial: Trial, run: Path, log: Path) -> dict[str, str]:
     recipe = build_recipe(matrix, find_candidate(matrix, trial.candidate), trial.seed)
     return {
-        "SEQFIT_FORECAST": "off",
+        "SEQFIT_PREDICTION": "off",
         "OMP_NUM_THREADS": str(load_strategy(recipe).threads or 1),
         "COLUMNS": "120",
         CALIBRATED: "1",  # how fast the machine is, between steps
@@ -146,17 +145,11 @@ def count_kernel_kills() -> int:
 
 def read_last_step(run: Path) -> int:
     """Of a run in progress; 0 before its first record."""
-    try:
-        with (run / files.STEPS).open("rb") as stream:
-            stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, stream.tell() - _LAST_BYTES))
-            *complete, _ = stream.read().split(b"\n")  # what follows the last newline is still being written
-    except OSError:
-        return 0
-    return int(json.loads(complete[-1])["step"]) if complete else 0
+    record = read_last_record(run / files.STEPS)
+    return 0 if record is None else int(record["step"])
 
 
 def _describe_recovery(run: Path) -> str:
     """'', or that steps were repeated with smaller micro-batches."""
-    found = [event["message"] for event in read_records(run / files.EVENTS) if event["kind"] == "out-of-memory"]
+    found = [event["message"] for event in read_records(run / files.EVENTS) if event["kind"] == EventKind.OUT_OF_MEMORY]
     return f"recovered from OOM: {found[-1]}" if found else ""

@@ -30,9 +30,11 @@ from seqfit.progress import Progress
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
+from seqfit.rundir.atomic import write_json
+from seqfit.rundir.events import DataEvent
 from seqfit.rundir.reader import Run
-from seqfit.rundir.records import EvaluationRecord
-from seqfit.rundir.writer import RunWriter, write_json
+from seqfit.rundir.records import EvaluationRecord, EventKind
+from seqfit.rundir.writer import RunWriter
 from seqfit.step.precision import choose_device, choose_precision
 from seqfit.strategy.load import load_strategy
 from seqfit.strategy.schema import Strategy
@@ -195,10 +197,10 @@ def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, e
     step, scores = checkpoint.metadata.step, result.scores.values
     writer = RunWriter(run.path)
     writer.evaluation(EvaluationRecord(step, split, result.loss, scores, result.rows, result.seconds, time.time()))
-    known = {event["message"] for event in run.events()}
-    for message in events:
-        if message not in known:
-            writer.event("data", message)
+    known = {event["data"].get("note") for event in run.events() if event["kind"] == EventKind.DATA}
+    for note in events:
+        if note not in known:
+            writer.event(DataEvent(note))
     writer.close()
 
 

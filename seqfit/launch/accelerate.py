@@ -1,13 +1,12 @@
-"""Reads a file of `accelerate config`: how many processes, where, and what of it is a strategy here.
+"""Reads a file written by `accelerate config`, so that a machine that has one needs no second file.
 
-In: such a YAML file. Out: the processes to start, overrides of the recipe, and a sentence for everything that was not
-followed. Nobody has to write a second file for a machine that has one; nothing of it is left out quietly.
+In: the YAML file. Out: the processes to start, overrides of the recipe, and a line for every setting that is ignored.
 
     distributed_type: FSDP                    ->   strategy.parallel=fsdp
     distributed_type: DEEPSPEED, zero_stage 3 ->   strategy.parallel=fsdp strategy.sharding=zero3, if it is installed
     mixed_precision: bf16                     ->   strategy.precision=bf16
-    num_processes: 4, num_machines: 2         ->   two processes here; this machine is number machine_rank
-    dynamo_config: {...}                      ->   ignored, and said so
+    num_processes: 4, num_machines: 2         ->   two processes here, on machine number machine_rank
+    dynamo_config: {...}                      ->   ignored, and reported
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from seqfit.errors import RecipeError
 from seqfit.launch.local import LaunchSpec
 from seqfit.recipe.yaml_text import read_yaml
 
-_NO_MEANING = {  # what says nothing about training, or the same as no entry
+_NEUTRAL = {  # values that say nothing about training, or the same as no entry
     "compute_environment": "LOCAL_MACHINE",
     "debug": False,
     "downcast_bf16": "no",
@@ -42,7 +41,7 @@ _READ = {
     *("mixed_precision", "use_cpu", "fsdp_config", "deepspeed_config"),
 }
 _STAGES = (2, 3)  # of ZeRO
-_WAYS = {"NO": None, "MULTI_GPU": "ddp", "MULTI_CPU": "ddp", "FSDP": "fsdp", "DEEPSPEED": "fsdp"}
+_PARALLEL = {"NO": None, "MULTI_GPU": "ddp", "MULTI_CPU": "ddp", "FSDP": "fsdp", "DEEPSPEED": "fsdp"}
 
 
 @dataclass(frozen=True)
@@ -51,24 +50,23 @@ class AccelerateFile:
 
     place: LaunchSpec
     overrides: list[str]
-    ignored: list[str] = field(default_factory=list)  # in words
+    ignored: list[str] = field(default_factory=list)  # settings
 
 
 def read_accelerate_file(path: Path) -> AccelerateFile:
-    """Raises what is wrong with the file, in three parts."""
     content = _load(path)
     kind = str(content.get("distributed_type", "NO"))
-    if kind not in _WAYS:
+    if kind not in _PARALLEL:
         raise RecipeError(
             f"{path}: distributed_type is '{kind}'",
-            f"seqfit follows {', '.join(_WAYS)}",
+            f"seqfit supports {', '.join(_PARALLEL)}",
             "Use seqfit train --nproc N instead of the file",
         )
     overrides, ignored = [], _find_ignored(content)
     stage = (content.get("deepspeed_config") or {}).get("zero_stage", 2)
-    way = "ddp" if kind == "DEEPSPEED" and stage == 0 else _WAYS[kind]  # ZeRO-0 shards nothing
-    if way is not None:
-        overrides.append(f"strategy.parallel={way}")
+    parallel = "ddp" if kind == "DEEPSPEED" and stage == 0 else _PARALLEL[kind]  # ZeRO-0 shards nothing
+    if parallel is not None:
+        overrides.append(f"strategy.parallel={parallel}")
     if content.get("use_cpu"):
         overrides.append("strategy.device=cpu")
     precision = str(content.get("mixed_precision", "no"))
@@ -87,11 +85,13 @@ def _load(path: Path) -> Mapping[str, Any]:
         content, _ = read_yaml(path.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise RecipeError(
-            f"--accelerate-config is '{path}' ({error})", "it is a YAML file", "Make one by accelerate config"
+            f"--accelerate-config is '{path}' ({error})", "it is a YAML file", "Make one with accelerate config"
         ) from error
     if not isinstance(content, Mapping):
         raise RecipeError(
-            f"'{path}' holds no settings", "a file of accelerate config has names and values", "Make it anew"
+            f"'{path}' holds no settings",
+            "a file of accelerate config has names and values",
+            "Make it again with accelerate config",
         )
     return content
 
@@ -109,7 +109,7 @@ def _read_place(path: Path, content: Mapping[str, Any]) -> LaunchSpec:
     if machines > 1 and (address is None or port is None):
         raise RecipeError(
             f"{path}: num_machines is {machines} without main_process_ip and main_process_port",
-            "the machines meet at the first of them",
+            "the machines connect to the first of them",
             "Add both to the file",
         )
     return LaunchSpec(processes // machines, machines, int(content.get("machine_rank", 0)), address, port)
@@ -117,7 +117,7 @@ def _read_place(path: Path, content: Mapping[str, Any]) -> LaunchSpec:
 
 def _find_ignored(content: Mapping[str, Any]) -> list[str]:
     strange = {name: value for name, value in content.items() if name not in _READ and value not in (None, {}, [])}
-    return [f"{name}: {value}" for name, value in strange.items() if _NO_MEANING.get(name, ...) != value]
+    return [f"{name}: {value}" for name, value in strange.items() if _NEUTRAL.get(name, ...) != value]
 
 
 def _read_fsdp(kind: str, content: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -157,7 +157,7 @@ def _choose_sharding(stage: Any) -> tuple[list[str], list[str]]:
         return [], []
     if importlib.util.find_spec("deepspeed") is not None:
         return [f"strategy.sharding=zero{stage}"], []
-    note = "" if stage == 3 else ", and weights, too"
+    note = "" if stage == 3 else ", and also weights"
     return [], [
         f"deepspeed_config.zero_stage: {stage} (DeepSpeed is not installed, pip install 'seqfit[deepspeed]': torch's "
         f"FSDP2 shards gradients and state{note})"

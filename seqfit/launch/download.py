@@ -1,8 +1,7 @@
-"""`seqfit prefetch`: model, tokenizer and data are fetched where there is a network, for nodes that have none.
+"""`seqfit prefetch`: downloads model, tokenizer and data for nodes without a network.
 
-In: a recipe, on a login node. Out: files in the caches of the Hub's clients and of seqfit, where a node that shares the
-home directory finds them with HF_HUB_OFFLINE=1. Weights are put on the disk and never loaded: a login node has little
-memory.
+In: a recipe, on a login node. Out: files in the caches of the Hub's libraries and of seqfit, where a node that shares
+the home directory finds them with HF_HUB_OFFLINE=1. Weights are never loaded: a login node has little memory.
 
     google/mt5-small                  ->  ~/.cache/huggingface/hub/models--google--mt5-small/
     data.hub: knkarthick/dialogsum    ->  ~/.cache/huggingface/datasets/knkarthick___dialogsum/
@@ -25,7 +24,7 @@ from seqfit.validation import load_checked_recipe
 _DownloadProgress = Callable[[str, int, int | None], None]
 
 _SMALL = ["*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"]  # config and tokenizer
-_WEIGHTS = ("*.safetensors", "*.bin")  # the second where a model has nothing better
+_WEIGHTS = ("*.safetensors", "*.bin")  # in the order of preference
 
 
 def download(
@@ -35,11 +34,13 @@ def download(
     tokenize: bool = True,
     progress: _DownloadProgress | None = None,
 ) -> Iterator[str]:
-    """Fetch all that training by this recipe reads, and say of each part what and where it is."""
+    """Everything that training with this recipe reads; yields a line per part."""
     loaded = load_checked_recipe(recipe, overrides)
     from seqfit.model.load import load_model_config, load_position_limit, load_tokenizer  # imports torch
 
-    load_model_config(loaded.model, head_of(loaded.task))  # a model of the recipe's kind, before its weights come
+    load_model_config(
+        loaded.model, head_of(loaded.task)
+    )  # a model of the recipe's kind, before its weights are downloaded
     yield _fetch_model(loaded.model)
     if loaded.model.tokenizer is not None:
         where = loaded.model.tokenizer
@@ -58,7 +59,7 @@ def download(
 
 
 def _fetch_model(model: ModelRecipe) -> str:
-    """Config and weights, in the first of their formats that the model has."""
+    """Config and weights, in the first format that the model has."""
     kinds = [()] if model.weights == "random" else [(kind,) for kind in _WEIGHTS]
     for kind in kinds:
         folder = _find_folder("model", model.location, [*_SMALL, *kind])
@@ -72,7 +73,7 @@ def _fetch_model(model: ModelRecipe) -> str:
 
 
 def _find_folder(what: str, location: str, patterns: Sequence[str]) -> Path:
-    """A local folder as it is; of a model on the Hub the files that match, downloaded."""
+    """A local folder as it is; else the files on the Hub that match, downloaded."""
     if Path(location).is_dir():
         return Path(location)
     use_hub()
@@ -92,9 +93,9 @@ def _download(what: str, name: str, patterns: list[str]) -> Path:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelError(
-            f"the {what} '{name}' can't be fetched ({_first_line(error)})",
+            f"the {what} '{name}' can't be downloaded ({_first_line(error)})",
             "prefetch needs the network, and the exact name on the Hub",
-            "Run it on a login node, correct the name, or log in with 'hf auth login' where it is a private one",
+            "Run it on a login node, correct the name, or log in with 'hf auth login' if it is private",
         ) from error
 
 

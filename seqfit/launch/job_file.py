@@ -1,27 +1,17 @@
-"""The text of a job file: resources, site settings and what the job does.
+"""The text of a job file: resources, site settings and the work come in, one readable sbatch script goes out.
 
-The text of a job file: resources and site settings come in, one readable sbatch script goes out.
-
-The one idea: everything that happens on the cluster stands in this one file, in the order in which it happens, and may
-be changed by hand. sbatch runs it on the first node; srun starts `on_node` on every node; that starts torchrun, which
-starts the processes:
+Everything that happens on the cluster is in this one file, in order, and may be changed by hand. sbatch runs it on the
+first node; srun starts `on_node` on every node; that starts torchrun, which starts the processes:
 
     sbatch job.sbatch -> srun bash -c on_node  -> node 1: torchrun -> seqfit train RUN --out RUN --resume   (rank 0, 1)
                                                -> node 2: torchrun -> seqfit train RUN --out RUN --resume   (rank 2, 3)
 
-The command is the same for every try: it begins the run or goes on with it. What a job does, work.py says; this file
-has what is around it.
+The command is the same for every attempt: it starts the run or resumes it. A comparison has other `JobWork`:
 
-What a job does, in the words of the shell: train a run, the runs of an array, or the rounds of a comparison.
+    srun bash -c on_node  -> one node: seqfit compare FOLDER --repeat 3, which starts a process per trial
 
-In: a `Job`. Out: its `Work`, the lines of a job file in which the two differ; sbatch.py has the frame around them.
-
-    a run          srun bash -c on_node  -> each node: torchrun -> seqfit train RUN --out RUN --resume
-    a comparison   srun bash -c on_node  -> one node: seqfit compare FOLDER --repeat 3, which starts a process a trial
-
-The one idea: an array's task is what must not be torn apart. For training that is a run. For a comparison it is a
-round, every entrant once: these are compared with each other, so one node runs them, one after another, while other
-rounds run elsewhere.
+A task of an array is what must stay together: for training a run; for a comparison a repeat, every candidate once.
+These are compared with each other, so one node runs them one after another, while other repeats run elsewhere.
 """
 
 from __future__ import annotations
@@ -41,55 +31,54 @@ from seqfit.launch.slurm import SUBMITTED_RUNS
 from seqfit.rundir import files
 from seqfit.rundir.notes import OWN_FAULTS
 
-_ALONE = ["# Two rounds on one node would slow each other.", "#SBATCH --exclusive"]
+_EXCLUSIVE = ["# Two repeats on one node would slow each other down.", "#SBATCH --exclusive"]
 
 
 @dataclass(frozen=True)
 class JobRequest:
     """What a job file is made from; paths are absolute."""
 
-    folder: Path  # where the file and its logs lie: the run directory, or that of an array or comparison
-    runs: Sequence[Path]  # one, or those of an array; of a comparison its rounds
+    folder: Path  # of the file and its logs: the run directory, or that of an array or comparison
+    runs: Sequence[Path]  # one, or those of an array; of a comparison its repeats
     resources: Resources
     site: Site
-    environment: dict[str, str]  # of the one who submits, as far as the processes look at it
+    environment: dict[str, str]  # of the submitting process: variables that the job's processes use
     trusts_remote_code: bool = False
-    train_options: Sequence[str] = ()  # further words of `seqfit train`, the same for all runs
+    train_options: Sequence[str] = ()  # further arguments of `seqfit train`, the same for all runs
     is_comparison: bool = False
 
     @property
     def is_array(self) -> bool:
-        """Whether it has several tasks, or one that is not the folder itself."""
+        """Whether it has several tasks, or one whose directory is not the folder itself."""
         return list(self.runs) != [self.folder]
 
 
 @dataclass(frozen=True)
 class JobWork:
-    """The parts of a job file that say what is done."""
+    """The parts of a job file that differ between training and comparing."""
 
     opening: str
     options: list[str]  # of sbatch
     which: list[str]  # lines that set $run
     exports: list[str]
-    command: list[str]  # what a node ends in
-    progress: str  # a command that prints another text whenever something more is safely done
-    what_is_done: str
-    how_it_stops: str
+    command: list[str]  # that each node runs last
+    progress: str  # a command whose output changes whenever more is safely done
+    unit: str  # of progress: snapshot, trial
+    on_stop: str  # what happens then
     added_to_code: int  # to seqfit's own exit codes
 
 
 def describe_job_work(job: JobRequest) -> JobWork:
-    """Of a comparison or of training."""
     return _compare(job) if job.is_comparison else _train(job)
 
 
 def own_codes(work: JobWork) -> list[int]:
-    """Those after which trying again would not help."""
+    """After which another attempt would not help."""
     return [work.added_to_code + code for code in OWN_FAULTS]
 
 
 def uses_this_python(site: Site) -> bool:
-    """Whether the nodes run the Python of the one who submits, with its packages."""
+    """Whether the nodes run the submitting Python, with its packages."""
     return not (site.python or site.setup or site.modules or site.container)
 
 
@@ -101,48 +90,47 @@ def _python(site: Site) -> str:
 def _train(job: JobRequest) -> JobWork:
     site = job.site
     grace = max(site.grace_seconds - 20, 10)  # srun and the script need the rest
-    words = [*job.train_options, *_trust(job)]
-    more = "".join(f" {shlex.quote(word)}" for word in words)
-    meeting = '--rdzv-backend c10d --rdzv-endpoint "$head:$port" --rdzv-id "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"'
+    more = "".join(f" {shlex.quote(argument)}" for argument in [*job.train_options, *_trust(job)])
+    rendezvous = '--rdzv-backend c10d --rdzv-endpoint "$head:$port" --rdzv-id "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"'
     many, one = f"Trains the {len(job.runs)} runs that {SUBMITTED_RUNS} lists", "Trains the run in this folder"
     return JobWork(
         opening=many if job.is_array else one,
         options=[],
         which=_which_run(job),
         exports=[
-            "# Training checks that so many meet.",
+            "# Training checks that so many processes take part.",
             f"export SEQFIT_PROCESSES=$((SLURM_NNODES * {job.resources.processes_per_node}))",
-            "# Processes that begin again find each other anew, in a store of their own.",
+            "# Restarted processes find each other in a store of their own.",
             "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1",
-            "# They meet here: this script runs on the first node of the job.",
+            "# The rendezvous is here: this script runs on the first node of the job.",
             "export run head=$(hostname) port=$((20000 + SLURM_JOB_ID % 20000))",
         ],
         command=[
             f"exec {_python(site)} -m seqfit.launch.local \\",
             f'  --nnodes "$SLURM_NNODES" --nproc-per-node {job.resources.processes_per_node} \\',
-            f"  {meeting} \\",
+            f"  {rendezvous} \\",
             f"  --max-restarts {site.max_restarts} --signals-to-handle {SIGNALS} --shutdown-timeout {grace} \\",
             f'  -m seqfit train "$run" --out "$run" --resume{more}',
         ],
         progress='ls "$run/snapshots" 2>/dev/null | tail -n 1',
-        what_is_done="snapshot",
-        how_it_stops="The processes finish their step and take a snapshot.",
+        unit="snapshot",
+        on_stop="The processes finish their step and take a snapshot.",
         added_to_code=OWN_FAULT,
     )
 
 
 def _compare(job: JobRequest) -> JobWork:
     folder = shlex.quote(str(job.folder))
-    more = "".join(f" {word}" for word in _trust(job))
+    more = "".join(f" {argument}" for argument in _trust(job))
     return JobWork(
         opening=f"Compares strategies: the {len(job.runs)} repeats of {SUBMITTED_RUNS}, every candidate once in each",
-        options=[] if job.resources.gpus_per_node else _ALONE,
+        options=[] if job.resources.gpus_per_node else _EXCLUSIVE,
         which=_which_run(job),
         exports=["export run"],
         command=[f'exec {_python(job.site)} -m seqfit compare {folder} --repeat "$SLURM_ARRAY_TASK_ID"{more}'],
         progress='cat "$run/outcomes.jsonl" 2>/dev/null | wc -l',
-        what_is_done="trial",
-        how_it_stops="The trial that runs then begins anew.",
+        unit="trial",
+        on_stop="The interrupted trial starts again later.",
         added_to_code=0,
     )
 
@@ -162,8 +150,8 @@ def _which_run(job: JobRequest) -> list[str]:
     ]
 
 
-MOST_RESTARTS = 3  # of a job that makes no headway
-_USUAL_PLACES = {
+MOST_RESTARTS = 3  # of a job that makes no progress
+_DEFAULT_FOLDERS = {
     "SEQFIT_CACHE": "$HOME/.cache/seqfit",
     "HF_HOME": "$HOME/.cache/huggingface",
     "HF_HUB_CACHE": "$HOME/.cache/huggingface/hub",
@@ -190,36 +178,36 @@ def _opening(job: JobRequest, work: JobWork) -> list[str]:
     what = "the comparison" if job.is_comparison else "the run"
     return [
         "#!/bin/bash",
-        f"# {work.opening}. Written by seqfit {__version__}; change what you like.",
-        f"# This submits this very file again, and {what} goes on: seqfit submit {shlex.quote(str(job.folder))}",
+        f"# {work.opening}. Written by seqfit {__version__}; edit it as you like.",
+        f"# To submit this file again and continue {what}: seqfit submit {shlex.quote(str(job.folder))}",
     ]
 
 
 def _options(job: JobRequest, work: JobWork) -> list[str]:
-    asked, site = job.resources, job.site
-    gpus = f"{site.gpu_type}:{asked.gpus_per_node}" if site.gpu_type else str(asked.gpus_per_node)
+    resources, site = job.resources, job.site
+    gpus = f"{site.gpu_type}:{resources.gpus_per_node}" if site.gpu_type else str(resources.gpus_per_node)
     log = files.slurm_log("%A_%a" if job.is_array else "%j")
     lines = [
         _option("job-name", "".join(job.folder.name.split()) or "seqfit"),
         *_given("account", site.account),
-        *_given("partition", asked.partition),
+        *_given("partition", resources.partition),
         *_given("qos", site.qos),
         *_given("constraint", site.constraint),
-        *_given("time", asked.time),
+        *_given("time", resources.time),
         *_given("array", f"0-{len(job.runs) - 1}" if job.is_array else None),
-        _option("nodes", asked.nodes),
-        "# One task a node: it starts the processes of its node.",
+        _option("nodes", resources.nodes),
+        "# One task per node: it starts the processes of its node.",
         _option("ntasks-per-node", 1),
-        _option("cpus-per-task", asked.cpus_per_node),
-        *_given("gpus-per-node", gpus if asked.gpus_per_node else None),
-        *_given("mem", asked.memory),
+        _option("cpus-per-task", resources.cpus_per_node),
+        *_given("gpus-per-node", gpus if resources.gpus_per_node else None),
+        *_given("mem", resources.memory),
         *work.options,
-        "# A job that is started again goes on with its log.",
+        "# A job that is requeued appends to its log.",
         _option("output", f"{str(job.folder).replace('%', '%%')}/{log}"),
         _option("open-mode", "append"),
-        "# After a preemption, 'scontrol requeue' or the failure of a node Slurm starts it again by itself.",
+        "# Slurm requeues the job after a preemption, 'scontrol requeue' or a node failure.",
         "#SBATCH --requeue",
-        f"# {site.grace_seconds} s before its time is over it is asked to stop. {work.how_it_stops}",
+        f"# {site.grace_seconds} s before the time limit it gets a signal to stop. {work.on_stop}",
         _option("signal", f"USR1@{site.grace_seconds}"),
     ]
     return [*lines, *(f"#SBATCH {option}" for option in site.sbatch)]
@@ -248,7 +236,7 @@ def _environment(job: JobRequest, work: JobWork) -> list[str]:
 def _on_node(job: JobRequest, work: JobWork) -> list[str]:
     copies = _copy_lines(job.site.scratch) if job.site.scratch else []
     return [
-        "# What every node does.",
+        "# What every node runs.",
         "on_node() {",
         *(f"  {line}" for line in [*job.site.setup, *copies, *work.command]),
         "}",
@@ -258,45 +246,45 @@ def _on_node(job: JobRequest, work: JobWork) -> list[str]:
 
 def _copy_lines(scratch: Scratch) -> Iterable[str]:
     for name in scratch.folders:
-        place = f'"{scratch.directory}/seqfit-$SLURM_JOB_ID/{name}"'  # a job on the same node may read its own
-        source = f"${{{name}:-{_USUAL_PLACES[name]}}}"
+        place = f'"{scratch.directory}/seqfit-$SLURM_JOB_ID/{name}"'  # another job on the same node has its own
+        source = f"${{{name}:-{_DEFAULT_FOLDERS[name]}}}"
         yield f'mkdir -p {place} && cp -a "{source}/." {place} || exit 1'
         yield f"export {name}={place}"
 
 
 def _start(work: JobWork) -> list[str]:
     return [
-        f"what_is_done() {{ {work.progress}; }}",
-        "before=$(what_is_done)",
+        f"progress() {{ {work.progress}; }}",
+        "before=$(progress)",
         'srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" bash -c on_node',
         "code=$?",
-        'echo "seqfit: try $((${SLURM_RESTART_COUNT:-0} + 1)) of job $SLURM_JOB_ID ended with code $code"',
+        'echo "seqfit: attempt $((${SLURM_RESTART_COUNT:-0} + 1)) of job $SLURM_JOB_ID ended with code $code"',
     ]
 
 
 def _ending(job: JobRequest, work: JobWork) -> list[str]:
-    codes, added, done = [str(code) for code in own_codes(work)], work.added_to_code, work.what_is_done
+    codes, added, unit = [str(code) for code in own_codes(work)], work.added_to_code, work.unit
     listed = ", ".join(codes)
     width = max(8, len(listed))
-    # The last task of an array has the array's own number, and requeueing that would start all tasks again.
+    # The last task of an array has the array's own id, and requeueing that would start all tasks again.
     own = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if job.is_array else "$SLURM_JOB_ID"
     return [
-        "# What the code means, and whether to try again. srun hands on the highest code of all nodes:",
-        f"#   {0:<{width}}  it is finished.",
-        f"#   {listed:<{width}}  it failed by its own fault (seqfit's codes 2 to 4): trying again would not help.",
-        f"#   {Stopped.exit_code:<{width}}  it was asked to stop, and can go on.",
+        "# What the exit code means, and whether to try again. srun returns the highest code of all nodes:",
+        f"#   {0:<{width}}  finished.",
+        f"#   {listed:<{width}}  an error to fix first (seqfit's codes 2 to 4): another attempt would not help.",
+        f"#   {Stopped.exit_code:<{width}}  stopped by a signal, and can be resumed.",
         f"#   {'others':<{width}}  a process was killed or crashed, or a node was lost.",
-        f"# The last two are tried again if there is a new {done}, so it ends some day. Without one the job ends after",
-        f"# {MOST_RESTARTS} restarts: something is wrong that no restart cures.",
+        f"# The last two are retried as long as there is a new {unit}. Without one the job ends after {MOST_RESTARTS}",
+        "# restarts, because another one would not help.",
         "case $code in",
         "  0) exit 0 ;;",
         f"  {' | '.join(codes)}) exit {f'$((code - {added}))' if added else '$code'} ;;",
         "esac",
-        f'if [ "$(what_is_done)" != "$before" ] || [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MOST_RESTARTS} ]; then',
-        f'  echo "seqfit: it goes back into the queue and goes on from its last {done}"',
+        f'if [ "$(progress)" != "$before" ] || [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MOST_RESTARTS} ]; then',
+        f'  echo "seqfit: requeued; it continues from its last {unit}"',
         f'  scontrol requeue "{own}"',
         "else",
-        f"  echo \"seqfit: {MOST_RESTARTS} restarts, and no new {done}: given up; 'seqfit submit' tries again\"",
+        f"  echo \"seqfit: gave up after {MOST_RESTARTS} restarts without a new {unit}; 'seqfit submit' tries again\"",
         "fi",
         "exit $code",
     ]

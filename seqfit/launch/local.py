@@ -1,24 +1,22 @@
-"""`--nproc N`: several processes of one run on this machine, started and watched by torchrun's own agent.
+"""Several processes of one run on this machine, started and watched by torchrun's own agent.
 
-In: the words of a `seqfit train` command without --nproc. Out: its exit code, as if it had been one process. The first
-process has the terminal; what the others print goes to files, of which only the end of the one that failed is shown:
+`launch_local` (`--nproc N`) takes the argv of `seqfit train` without --nproc, and ends as if it had been one process.
+The first process has the terminal; the others print to files, and only the end of the one that failed is shown:
 
-    rank 0   prints as ever     rank 1   killed   ->   torchrun starts both again, from the last snapshot
-    rank 1   to a file          and again ...     ->   after --max-restarts its own error is on top
+    rank 0   prints as usual    rank 1   killed   ->   torchrun starts both again, from the last snapshot
+    rank 1   to a file          and again ...     ->   after --max-restarts its own error is raised
 
-Inside torchrun, srun or `accelerate launch` nobody needs this file: a process finds the others by its environment.
+Inside torchrun, srun or `accelerate launch` this file is not needed: processes find each other by their environment.
 
-`python -m seqfit.launch.local ...`: torchrun on one node, ending with a code that says why.
+`python -m seqfit.launch.local ...` takes torchrun's own arguments. torchrun exits with 1 whatever its processes exited
+with, but a job file must know whether to try again. srun returns the highest code of all nodes, so errors that must not
+be retried get the highest codes:
 
-In: torchrun's own arguments. Out: its processes, and an exit code. The one idea: torchrun ends with 1 whatever its
-processes ended with, and a job file must know whether to try again. srun hands on the highest code of all nodes, so
-what must not be tried again gets the highest ones:
-
-    0          all processes are done
-    75         a signal asked them to stop, and they have saved what they need to go on
-    76         other nodes are gone
-    1, 137     a process failed or was killed (128 + the signal)
-    202, 203   what was given is wrong, or training can't go on: seqfit's own codes 2 and 3, plus 200
+    0             all processes are done
+    75            a signal stopped them, and they have saved what a resume needs
+    76            other nodes are gone
+    1, 137        a process failed or was killed (128 + the signal)
+    202 to 204    an error that the user has to fix: seqfit's own codes 2 to 4, plus 200
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ _SHOWN_LINES = 20
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """Where processes are started: on this machine, one of several perhaps."""
+    """The processes on this machine, which may be one of several."""
 
     processes: int  # here
     machines: int = 1
@@ -56,17 +54,17 @@ class LaunchSpec:
 
 
 def is_launched() -> bool:
-    """Whether a launcher has started this process as one of several."""
+    """Whether torchrun, srun or accelerate has started this process as one of several."""
     return "RANK" in os.environ or ("SLURM_STEP_ID" in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) > 1)
 
 
 def is_first_rank() -> bool:
-    """Whether this process may speak for its run."""
+    """Whether this process prints for its run."""
     return int(os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or 0) == 0
 
 
-def launch_local(words: Sequence[str], run: Path, place: LaunchSpec, *, max_restarts: int, grace_seconds: int) -> None:
-    """Run `python -m seqfit WORDS` in all processes of a place; raises what the one that failed has raised."""
+def launch_local(argv: Sequence[str], run: Path, place: LaunchSpec, *, max_restarts: int, grace_seconds: int) -> None:
+    """Run `python -m seqfit ARGV` in all processes; raises the error of the one that failed first."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
@@ -75,15 +73,15 @@ def launch_local(words: Sequence[str], run: Path, place: LaunchSpec, *, max_rest
     with tempfile.TemporaryDirectory(prefix="seqfit-") as logs, _environment(place, logs):
         config = _configure(Path(logs), place, max_restarts, grace_seconds)
         try:
-            elastic_launch(config, sys.executable)("-m", "seqfit", *words)
+            elastic_launch(config, sys.executable)("-m", "seqfit", *argv)
         except ChildFailedError as failed:
             rank, failure = failed.get_first_failure()
             raise _explain(run, Path(logs), rank, failure) from None
         except SignalException as stopped:
             message = format_error(
-                "Ctrl-C came" if stopped.sigval == signal.SIGINT else f"{stopped.sigval.name} came",
+                "Ctrl-C was pressed" if stopped.sigval == signal.SIGINT else f"{stopped.sigval.name} was received",
                 "a run that is asked to stop finishes its step and takes a snapshot",
-                f"To resume, go on with: seqfit train {quote(run)} --resume --nproc {place.processes}",
+                f"Resume with: seqfit train {quote(run)} --resume --nproc {place.processes}",
             )
             if stopped.sigval == signal.SIGINT:
                 raise KeyboardInterrupt(message) from None
@@ -97,8 +95,8 @@ def _check(place: LaunchSpec) -> None:
     if is_launched():
         raise RecipeError(
             "--nproc is given inside torchrun, srun or accelerate",
-            "these have started the processes already",
-            "Leave --nproc out",
+            "these have already started the processes",
+            "Omit --nproc",
         )
 
 
@@ -106,11 +104,11 @@ def _configure(logs: Path, place: LaunchSpec, max_restarts: int, grace_seconds: 
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, Std
     from torch.distributed.launcher.api import LaunchConfig
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # our message says what it would say
-    meeting: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # our message has what it would say
+    rendezvous: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
     if place.machines > 1:
-        meeting = {"rdzv_backend": "static", "rdzv_endpoint": f"{place.address}:{place.port}"}
-        meeting |= {"rdzv_configs": {"rank": place.number}}
+        rendezvous = {"rdzv_backend": "static", "rdzv_endpoint": f"{place.address}:{place.port}"}
+        rendezvous |= {"rdzv_configs": {"rank": place.number}}
     others = range(0 if place.number else 1, place.processes)  # the first process of all has the terminal
     return LaunchConfig(
         min_nodes=place.machines,
@@ -118,21 +116,21 @@ def _configure(logs: Path, place: LaunchSpec, max_restarts: int, grace_seconds: 
         nproc_per_node=place.processes,
         run_id="seqfit" if place.machines > 1 else uuid.uuid4().hex,
         max_restarts=max_restarts,
-        signals_to_handle=_name_heeded(),
+        signals_to_handle=_name_signals(),
         shutdown_timeout=grace_seconds,
         logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=dict.fromkeys(others, Std.ALL) or Std.NONE),
-        **meeting,
+        **rendezvous,
     )
 
 
-def _name_heeded() -> str:
-    """Those that end all processes: not a hangup under nohup, nor a Ctrl-C that a script's `&` has ignored."""
+def _name_signals() -> str:
+    """Those that stop the run: not a hangup under nohup, nor a Ctrl-C that a script's `&` ignores."""
     return ",".join(number.name for number in select_handled(known_signals(*SIGNALS.split(","))))
 
 
 @contextmanager
 def _environment(place: LaunchSpec, faults: str) -> Iterator[None]:
-    """What the processes need besides torchrun's own; each gets its share of the cores."""
+    """What the processes need in addition to torchrun's variables; each gets its share of the cores."""
     from seqfit.parallel.world import REQUESTED_PROCESSES
 
     before = dict(os.environ)
@@ -140,7 +138,7 @@ def _environment(place: LaunchSpec, faults: str) -> Iterator[None]:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // place.processes)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ[FAULTS] = faults
-    # One store for all starts would hand the addresses of processes that are gone to those that come after them.
+    # One store for all starts would give restarted processes the addresses of those that are gone.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     try:
         yield
@@ -150,7 +148,7 @@ def _environment(place: LaunchSpec, faults: str) -> Iterator[None]:
 
 
 def _explain(run: Path, logs: Path, rank: int, failure: Any) -> SeqfitError:
-    """The error of the process that failed first: its note, or the end of what it has printed."""
+    """The error of the process that failed first: its note, or the end of its output."""
     fault = find_fault(logs)
     if fault is not None:
         return fault
@@ -160,8 +158,8 @@ def _explain(run: Path, logs: Path, rank: int, failure: Any) -> SeqfitError:
     end = "\n".join(lines[-_SHOWN_LINES:])
     error = kinds.get(failure.exitcode, PeerLost)(
         f"rank {rank} {describe_exit(failure.exitcode)}" + (f", and printed:\n{end}\n" if end else ""),
-        "a run ends with the first of its processes that can't go on",
-        f"Fix that, then go on with: seqfit train {quote(run)} --resume",
+        "a run ends with the first of its processes that fails",
+        f"Fix that, then resume with: seqfit train {quote(run)} --resume",
     )
     error.child_code = failure.exitcode
     return error
@@ -171,32 +169,32 @@ OWN_FAULT = 200  # above 128 + any signal
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Start this node's processes, wait for them, and say how they ended."""
+    """Start this node's processes, wait for them, and return the exit code."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost node would fill pages with frames
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousError
 
-    asked = run.parse_args(list(arguments))
+    options = run.parse_args(list(arguments))
     try:
-        run.run(asked)
+        run.run(options)
         return 0
     except ChildFailedError as error:
-        _ignore_signals(asked.signals_to_handle)
+        _ignore_signals(options.signals_to_handle)
         failures = sorted(error.failures.values(), key=lambda failure: failure.timestamp)
         return choose_code([failure.exitcode for failure in failures])
     except SignalException:
-        _ignore_signals(asked.signals_to_handle)
-        _wait_for_processes(asked.shutdown_timeout or 30)
+        _ignore_signals(options.signals_to_handle)
+        _wait_for_processes(options.shutdown_timeout or 30)
         return Stopped.exit_code
     except RendezvousError as error:
-        print(f"error: the node where all meet is gone ({error})", file=sys.stderr)
+        print(f"error: the rendezvous node is gone ({error})", file=sys.stderr)
         return PeerLost.exit_code
 
 
 def choose_code(exit_codes: Sequence[int]) -> int:
-    """Of a node whose processes ended with these codes, the first first; signals are negative, as Python has them."""
+    """Of a node whose processes ended with these codes, in the order of time; signals are negative, as in Python."""
     own = [code for code in exit_codes if code in OWN_FAULTS]
     if own:
         return OWN_FAULT + own[0]
@@ -205,7 +203,7 @@ def choose_code(exit_codes: Sequence[int]) -> int:
 
 
 def _ignore_signals(names: str) -> None:
-    """srun ends all nodes as soon as one has ended badly: from here on that must not change the code."""
+    """srun ends all nodes as soon as one has failed: from here on that must not change the code."""
     for number in known_signals(*names.split(",")):
         signal.signal(number, signal.SIG_IGN)
 

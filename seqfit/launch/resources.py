@@ -1,9 +1,9 @@
-"""What a job asks of the cluster: nodes, GPUs or processes, cores, time.
+"""The resources of a job: nodes, GPUs or processes, cores, time.
 
-In: the options of `seqfit submit` and the site's settings. Out: frozen `Resources`, checked, with one process for each
-GPU, or as many as are asked for where a cluster has none.
+In: the options of `seqfit submit` and the site's settings. Out: frozen `Resources`, checked, with one process per GPU,
+or --processes-per-node on CPUs.
 
-    --nodes 2 --gpus-per-node 4                                   2 nodes x 4 processes, a GPU each
+    --nodes 2 --gpus-per-node 4                                   2 nodes x 4 processes, one per GPU
     --nodes 2 --gpus-per-node 0 --processes-per-node 2            2 nodes x 2 processes on CPUs
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from seqfit.errors import RecipeError
 from seqfit.launch.site import Site, check_slurm_time
 
-DEFAULT_CPUS = 4  # of a process: one computes, the others tokenize, prefetch and write
+DEFAULT_CPUS = 4  # per process: one computes, the others tokenize, prefetch and write
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Resources:
 
     @property
     def cpus_per_node(self) -> int:
-        """All cores that the processes of a node share."""
+        """Shared by the processes of a node."""
         return self.processes_per_node * self.cpus_per_process
 
 
@@ -46,13 +46,13 @@ def choose_resources(
     partition: str | None = None,
     memory: str | None = None,
 ) -> Resources:
-    """What was asked for, and the site's settings where nothing was."""
+    """The given options, and the site's settings for the others."""
     _check_counts(nodes, gpus_per_node, processes_per_node, cpus_per_process)
     if gpus_per_node and processes_per_node not in (None, gpus_per_node):
         raise RecipeError(
             f"--processes-per-node is {processes_per_node} and --gpus-per-node {gpus_per_node}",
             "each GPU has one process",
-            "Leave --processes-per-node out, or give --gpus-per-node 0 to train on CPUs",
+            "Omit --processes-per-node, or give --gpus-per-node 0 to train on CPUs",
         )
     return Resources(
         nodes=nodes,
@@ -74,9 +74,7 @@ def _check_counts(nodes: int, gpus_per_node: int, processes_per_node: int | None
     }
     for option, (count, smallest) in least.items():
         if count is not None and count < smallest:
-            raise RecipeError(
-                f"{option} is {count}", f"it counts from {smallest} on", f"Give {option} {max(smallest, 1)}"
-            )
+            raise RecipeError(f"{option} is {count}", f"it is at least {smallest}", f"Give {option} {max(smallest, 1)}")
 
 
 def _checked_time(time: str | None) -> str | None:

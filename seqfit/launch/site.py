@@ -1,8 +1,7 @@
-"""Site settings: what one cluster wants of every job, in a YAML file that is written once.
+"""Site settings: what one cluster needs for every job, in a YAML file that is written once.
 
-In: a profile file, given by --profile, by $SEQFIT_PROFILE, or lying at ~/.config/seqfit/cluster.yaml. Out: a frozen
-`Site`. The one idea: a recipe says what is learnt and `seqfit submit` how many machines; what is left is the cluster's
-own, and nobody should have to type it twice.
+In: a profile, given by --profile, by $SEQFIT_PROFILE, or at ~/.config/seqfit/cluster.yaml. Out: a frozen `Site`. A
+recipe has what is trained, and `seqfit submit` how many machines; the rest is the cluster's own.
 
     account: def-ada                      #SBATCH --account=def-ada
     modules: [python/3.11, cuda]    ->    module load python/3.11 cuda
@@ -24,15 +23,15 @@ from seqfit.recipe.mistakes import explain_mistake, report_mistakes, to_line
 from seqfit.recipe.schema import RecipePart
 from seqfit.recipe.yaml_text import read_yaml
 
-DEFAULT_PLACE = Path("~/.config/seqfit/cluster.yaml")
+DEFAULT_PROFILE = Path("~/.config/seqfit/cluster.yaml")
 VARIABLE = "SEQFIT_PROFILE"
 _TIME = re.compile(r"\d+|\d+:\d{1,2}|\d+:\d{1,2}:\d{1,2}|\d+-\d{1,2}(:\d{1,2}){0,2}")
 
 
 def check_slurm_time(text: str) -> str:
-    """Slurm's ways to write a duration; ValueError otherwise."""
+    """A duration in one of Slurm's formats; ValueError otherwise."""
     if not _TIME.fullmatch(text):
-        raise ValueError(f"'{text}' is not a time of Slurm's; write 90 (minutes), 4:00:00 or 2-12:00:00 (days first)")
+        raise ValueError(f"'{text}' is not a Slurm duration; write 90 (minutes), 4:00:00 or 2-12:00:00 (days first)")
     return text
 
 
@@ -62,9 +61,9 @@ Folder = Literal["SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE"]
 
 
 class Scratch(RecipePart):
-    """A disk of each node's own, and what is copied there before training."""
+    """A local disk of each node, and what is copied there before training."""
 
-    directory: ShellLine = Field(description="Where it is, as a node's shell writes it, such as $SLURM_TMPDIR.")
+    directory: ShellLine = Field(description="Its path, as in the shell of a node, such as $SLURM_TMPDIR.")
     folders: list[Folder] = Field(
         default=["SEQFIT_CACHE"],
         description="Variables that name folders: each folder is copied, and the variable then names the copy.",
@@ -72,36 +71,37 @@ class Scratch(RecipePart):
 
 
 class Site(RecipePart):
-    """What a cluster wants of every job."""
+    """What a cluster needs for every job."""
 
-    account: OneWord | None = Field(None, description="Account that is charged.")
-    partition: OneWord | None = Field(None, description="Partition; --partition goes before it.")
+    account: OneWord | None = Field(None, description="Account to charge.")
+    partition: OneWord | None = Field(None, description="Partition; --partition overrides it.")
     qos: OneWord | None = Field(None, description="Quality of service.")
     constraint: OneWord | None = Field(None, description="Features that nodes must have.")
-    gpu_type: OneWord | None = Field(None, description="Kind of GPU, such as a100, where the cluster wants it said.")
-    time: Time | None = Field(None, description="Time of a job, such as 4:00:00; --time goes before it.")
+    gpu_type: OneWord | None = Field(None, description="GPU type, such as a100, where the cluster requires one.")
+    time: Time | None = Field(None, description="Time limit of a job, such as 4:00:00; --time overrides it.")
     memory: OneWord | None = Field(None, description="Memory of a node, such as 64G; 0 is all of it.")
     cpus_per_process: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="CPU cores of a process; --cpus-per-process goes before it."
+        None, description="CPU cores per process; --cpus-per-process overrides it."
     )
     grace_seconds: Annotated[int, Field(ge=30, le=65535)] = Field(
-        120, description="So long before the time is over training is asked to stop; Slurm may ask a minute earlier."
+        120,
+        description="Training gets a signal to stop so long before the time limit; Slurm may send it a minute earlier.",
     )
     max_restarts: Annotated[int, Field(ge=0)] = Field(
-        0, description="How often torchrun starts failed processes again on the same nodes, before the job is requeued."
+        0, description="How often torchrun restarts failed processes on the same nodes, before the job is requeued."
     )
     modules: list[OneWord] = Field(default_factory=list, description="Modules to load.")
     setup: list[ShellLine] = Field(
-        default_factory=list, description="Shell lines that each node runs first, such as the activation of a venv."
+        default_factory=list, description="Shell lines that each node runs first, such as activating a venv."
     )
     container: ShellLine | None = Field(
-        None, description="Command that runs another inside a container: apptainer exec --nv image.sif."
+        None, description="Command that runs another one inside a container: apptainer exec --nv image.sif."
     )
     python: ShellLine | None = Field(
         None, description="The Python that has seqfit; default: this one, or python where setup or container is given."
     )
-    scratch: Scratch | None = Field(None, description="A fast disk of each node's own.")
-    offline: bool = Field(False, description="The nodes have no network: what is needed comes from 'seqfit prefetch'.")
+    scratch: Scratch | None = Field(None, description="A fast local disk of each node.")
+    offline: bool = Field(False, description="The nodes have no network; run 'seqfit prefetch' before.")
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables.")
     sbatch: list[Annotated[str, AfterValidator(_check_option)]] = Field(
         default_factory=list, description="Further options of sbatch, such as --mail-type=END."
@@ -112,12 +112,12 @@ class Site(RecipePart):
     def _named(cls, environment: dict[str, str]) -> dict[str, str]:
         wrong = [name for name in environment if not re.fullmatch(r"[A-Za-z_]\w*", name)]
         if wrong:
-            raise ValueError(f"'{wrong[0]}' is no name of a variable; use letters, digits and _")
+            raise ValueError(f"'{wrong[0]}' is not a variable name; use letters, digits and _")
         return environment
 
 
 def load_site(given: Path | None) -> tuple[Site, Path | None]:
-    """The settings and where they are from; the defaults and None where there is no profile at all."""
+    """The settings and their file; the defaults and None where there is no profile."""
     place = find_profile(given)
     return (Site(), None) if place is None else (read_site(place), place)
 
@@ -126,7 +126,7 @@ def find_profile(given: Path | None) -> Path | None:
     """--profile, then $SEQFIT_PROFILE, then the file in the home directory, if it is there."""
     named = given or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
     if named is None:
-        usual = DEFAULT_PLACE.expanduser()
+        usual = DEFAULT_PROFILE.expanduser()
         return usual if usual.is_file() else None
     if not named.expanduser().is_file():
         raise RecipeError(
@@ -142,8 +142,8 @@ def read_site(place: Path) -> Site:
     try:
         values, repeated = read_yaml(place.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise RecipeError(f"{place}: {said}", "a profile is YAML text in UTF-8", "Correct the file there") from error
+        problem = " ".join(str(error).split())
+        raise RecipeError(f"{place}: {problem}", "a profile is YAML text in UTF-8", "Correct the file there") from error
     if repeated:
         raise RecipeError(f"{place}, {repeated[0]}", "a field is given once", "Remove one of the two")
     if not isinstance(values, dict):

@@ -1,22 +1,17 @@
 """`seqfit submit`: a recipe comes in, a run directory with a job file goes out, and Slurm has the job.
 
-The one idea: what a job needs is in the run directory before Slurm hears of it. The recipe is stored as it was
-resolved, with absolute paths, so that later changes to the user's file do not reach a job that waits; the job file can
-be changed and submitted again. Everything that can be wrong with the recipe is found before anything is written.
+Everything that a job needs is in the run directory before it is submitted. The recipe is stored as resolved, with
+absolute paths, so that later changes to the user's file don't affect a pending job; the job file can be changed and
+submitted again. Every mistake of the recipe is found before anything is written; so is a model or data path that does
+not exist, because a login node shares its folders with the nodes (unless they run a container).
 
     runs/demo-20260102-030405/recipe.yaml  job.sbatch  submissions.jsonl
 
-An array is the same for several recipes: one job file beside a list, and a directory for each run.
+An array is the same for several recipes: one job file, a list, and a directory for each run.
 
     sweep/job.sbatch  runs.txt      0/recipe.yaml  0/submissions.jsonl      1/...
 
-Whoever has other work for an array (comparison/slurm.py) gives a `Job` and the files that it needs.
-
-Whether the places that a recipe names are there, before a job waits for hours to find that they are not.
-
-In: recipes, with their paths made absolute. Out: nothing, or one error for the first that is missing. `seqfit submit`
-runs on a login node, which shares its folders with the nodes. A name on the Hub is no place, and what a container
-sees is not known here.
+comparison/slurm.py submits its repeats as an array, with its own `JobRequest` and files.
 """
 
 from __future__ import annotations
@@ -39,14 +34,15 @@ from seqfit.launch.slurm import SUBMITTED_RUNS, add_submission, list_runs, read_
 from seqfit.recipe.load import anchor_paths, dump_recipe
 from seqfit.recipe.schema import Recipe, SourceRecipe
 from seqfit.rundir import files
+from seqfit.rundir.atomic import explained_failures, write_text
 from seqfit.rundir.reader import Run
-from seqfit.rundir.writer import RunWriter, explained_failures, write_whole
+from seqfit.rundir.writer import RunWriter
 from seqfit.system import quote
 from seqfit.validation import load_checked_recipe
 
 
 def check_places(recipes: Iterable[Recipe], site: Site) -> None:
-    """Model, tokenizer and data of each."""
+    """ModelError or DataError where a model, tokenizer or data path does not exist."""
     if site.container:
         return
     for recipe in recipes:
@@ -63,7 +59,7 @@ def _check_folder(location: str, field: str) -> None:
     if not Path(location).expanduser().is_dir():
         raise ModelError(
             f"{field} is '{location}', and there is no such folder",
-            "a job trains with what is there when it is submitted",
+            "what a job needs must be there when it is submitted",
             f"Set {field} to a folder in Hugging Face layout, or model.name to a name on the Hub",
         )
 
@@ -77,7 +73,7 @@ def _check_source(source: SourceRecipe) -> None:
         require_file(path)
 
 
-_HANDED_ON = ("SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "SEQFIT_FORECAST")
+_PASSED_ON = ("SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "SEQFIT_PREDICTION")
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,7 @@ class ArrayRun:
 
     recipe: Recipe | str | Path | Mapping[str, Any]
     overrides: Sequence[str]
-    where: str = ""  # it comes from, for messages: 'sweep.txt, line 2'
+    where: str = ""  # its source, for messages: 'sweep.txt, line 2'
 
 
 def prepare_job(
@@ -110,8 +106,8 @@ def prepare_job(
 ) -> tuple[JobRequest, dict[Path, str]]:
     """The job of one run, checked, and the files it needs; nothing is written yet.
 
-    `train_options`: further words of `seqfit train`. `is_dry`: nothing will be submitted, perhaps because this is not
-    the cluster, so model and data need not be here.
+    `train_options`: further arguments of `seqfit train`. `is_dry`: nothing will be submitted, so model and data need
+    not be on this machine.
     """
     loaded = anchor_paths(load_checked_recipe(recipe, overrides))
     check_places([] if is_dry else [loaded], site)
@@ -129,10 +125,10 @@ def prepare_array(
     *,
     is_dry: bool = False,
 ) -> tuple[JobRequest, dict[Path, str]]:
-    """The job of several runs, each in a directory of its own below `folder`, by its number."""
+    """The job of several runs, each in its own directory below `folder`, by its index."""
     loaded = [_load_of_array(run, site, is_dry=is_dry) for run in runs]
     if not loaded:
-        raise RecipeError("the array has no runs", "it has one task for each", "Give at least one line")
+        raise RecipeError("the array has no runs", "it has one task per run", "Give at least one line")
     RunWriter.check_free(folder)
     place = folder.absolute()
     places = [place / str(number) for number in range(len(loaded))]
@@ -149,22 +145,19 @@ def _load_of_array(run: ArrayRun, site: Site, *, is_dry: bool) -> Recipe:
 
 
 def list_environment() -> dict[str, str]:
-    """What the processes of a job look at of the environment of the one who submits."""
-    return {name: os.environ[name] for name in _HANDED_ON if os.environ.get(name)}
+    """Variables of this environment that the processes of a job use."""
+    return {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)}
 
 
 def submit(job: JobRequest, texts: Mapping[Path, str]) -> Submitted:
-    """Write the directory, with the files that the job needs, and give it to Slurm.
-
-    Where Slurm refuses, nothing is left behind.
-    """
+    """Write the directory, with the files that the job needs, and submit it. Nothing is left where Slurm refuses."""
     slurm.require_slurm()
     existed = job.folder.is_dir()
     try:
         _write(job, texts)
         return hand_over(job.folder, dict(enumerate(job.runs)))
     except RecipeError:
-        for entry in job.folder.iterdir():  # all of it is ours: the directory was empty
+        for entry in job.folder.iterdir():  # all of it is ours: the directory was empty before
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         if not existed:
             job.folder.rmdir()
@@ -172,28 +165,28 @@ def submit(job: JobRequest, texts: Mapping[Path, str]) -> Submitted:
 
 
 def submit_again(folder: Path) -> Submitted:
-    """The job file of a directory, as it is now; its runs go on where they stopped."""
-    return hand_over(folder, find_unfinished(folder, _has_trained, f"Evaluate it: seqfit evaluate {quote(folder)}"))
+    """Submit the job file of a directory as it is now; its runs are resumed."""
+    return hand_over(
+        folder, find_unfinished(folder, _has_trained, f"Evaluate it with: seqfit evaluate {quote(folder)}")
+    )
 
 
 def find_unfinished(folder: Path, is_finished: Callable[[Path], bool], otherwise: str) -> dict[int, Path]:
-    """Runs that can be submitted again, by their place in the list; an error where there is none, or one is queued.
+    """Runs that can be submitted again, by their index; RunError where there is none, or one is queued.
 
     `otherwise` is what to do where all are finished.
     """
     slurm.require_slurm()
     unfinished = {task: run for task, run in enumerate(list_runs(folder.absolute())) if not is_finished(run)}
     if not unfinished:
-        raise RunError(
-            f"'{folder}' is finished", "a job that is submitted again goes on with what was stopped", otherwise
-        )
+        raise RunError(f"'{folder}' is finished", "a job that is submitted again continues what was stopped", otherwise)
     for run in unfinished.values():
         _check_not_queued(run)
     return unfinished
 
 
 def hand_over(folder: Path, runs: Mapping[int, Path]) -> Submitted:
-    """Give the job file to Slurm; `runs` by their place in the list, of an array those that are to run."""
+    """Submit the job file; `runs` by their index, of an array those that are to run."""
     place = folder.absolute()
     is_array = (place / SUBMITTED_RUNS).is_file()
     tasks = f"--array={','.join(map(str, runs))}"
@@ -223,12 +216,12 @@ def _write(job: JobRequest, texts: Mapping[Path, str]) -> None:
     for run in job.runs:
         with explained_failures(run):
             run.mkdir(parents=True, exist_ok=True)
-            (run / files.SUBMISSIONS).touch()  # before the job can begin: training takes the directory for its own
+            (run / files.SUBMISSIONS).touch()  # before the job can start: training accepts the directory
     for path, text in texts.items():
-        write_whole(path, text)
+        write_text(path, text)
     if job.is_array:
-        write_whole(job.folder / SUBMITTED_RUNS, "".join(f"{run}\n" for run in job.runs))
-    write_whole(job.folder / files.JOB, build_job_file(job))
+        write_text(job.folder / SUBMITTED_RUNS, "".join(f"{run}\n" for run in job.runs))
+    write_text(job.folder / files.JOB, build_job_file(job))
 
 
 def _has_trained(run: Path) -> bool:
@@ -236,12 +229,12 @@ def _has_trained(run: Path) -> bool:
 
 
 def _check_not_queued(run: Path) -> None:
-    """Two jobs must not work in one directory."""
+    """Two jobs must not write one directory."""
     for submission in read_submissions(run)[-1:]:
         known = slurm.wait_for_end(submission.job)
         if known is not None and not known.is_over:
             raise RunError(
                 f"'{run}' is job {submission.job}, which is {known.state}",
-                "one job at a time works there",
+                "one job at a time may write a run directory",
                 f"Wait for it (seqfit status {quote(run)}), or cancel it first: seqfit cancel {quote(run)}",
             )

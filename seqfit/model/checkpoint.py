@@ -8,8 +8,6 @@ elsewhere is still prompted as in training.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +20,7 @@ from seqfit.model.decode import build_generation_config
 from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.model.trainable import has_adapters, merged_state_dict, save_adapter
 from seqfit.recipe.schema import LABEL_JOINT, ModelRecipe, TaskRecipe
-from seqfit.rundir import files
-from seqfit.system import sync_path
+from seqfit.rundir.atomic import replace_folder, start_draft
 from seqfit.tasks import head_of
 from seqfit.tasks.multiple_choice import LETTERS, show_choices
 from seqfit.tasks.template import columns_of, render_template
@@ -73,12 +70,8 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, metadata: GenerationMetadata
 ) -> None:
-    """Write next to the folder, then swap by two renames: a kill always leaves a complete checkpoint in one place."""
-    fresh, old = files.beside(folder, "new"), files.beside(folder, "old")
-    if old.exists() and not folder.exists():  # an earlier run was killed between the renames
-        os.replace(old, folder)
-    for leftover in (fresh, old):
-        shutil.rmtree(leftover, ignore_errors=True)
+    """Written next to the folder, then swapped: a kill always leaves a complete checkpoint in one place."""
+    fresh = start_draft(folder)
     with quiet():
         if has_adapters(model):  # merged, so that plain transformers loads it; the adapters alone lie next to it
             model.save_pretrained(fresh, state_dict=merged_state_dict(model))
@@ -90,12 +83,7 @@ def save_checkpoint(
         if metadata.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
             build_generation_config(model, metadata.beams, metadata.max_new_tokens).save_pretrained(fresh)
     write_metadata(fresh, metadata)
-    for path in [*fresh.rglob("*"), fresh]:
-        sync_path(path)
-    if folder.exists():
-        os.replace(folder, old)
-    os.replace(fresh, folder)
-    shutil.rmtree(old, ignore_errors=True)
+    replace_folder(folder)
 
 
 def _set_languages(tokenizer: PreTrainedTokenizerBase, task: TaskRecipe) -> None:

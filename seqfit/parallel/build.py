@@ -28,6 +28,8 @@ from seqfit.parallel.distributed import DdpStrategy, FsdpStrategy
 from seqfit.parallel.pipeline import Pipeline, PipelineStrategy
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import ModelRecipe, Recipe, TrainRecipe
+from seqfit.rundir.events import Events, FallbackEvent, ParallelEvent
+from seqfit.rundir.records import EventKind
 from seqfit.step.execution import compile_blocks, enable_recompute
 from seqfit.step.fp16_safe import keep_outputs_in_fp32
 from seqfit.step.optimizers import build_optimizer
@@ -45,7 +47,7 @@ class Execution:
 
     model: LossModel
     batching: Batching
-    events: list[tuple[str, str]]  # kind and message: what was changed, and what differs from the strategy
+    events: Events  # what was changed, and what differs from the strategy
     rule: LossRule
     packed: PackedModel | None
 
@@ -63,16 +65,16 @@ def choose_blockwise_above(attention: str, device: torch.device) -> int:
 
 def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainRecipe, device: torch.device) -> Execution:
     """Apply the strategy to the model; what is not available is an event, never left out silently."""
-    events: list[tuple[str, str]] = []
+    events: Events = []
     blocks = enable_recompute(model, strategy.recompute)
     if blocks:
         recomputed = f"gradient checkpointing: activations of {blocks} blocks are recomputed in the backward pass"
-        events.append(("recompute", recomputed))
+        events.append((EventKind.RECOMPUTE, recomputed))
     batching, packed = strategy.batching, None
     reason = family_of(model).why_not_packed(model)
     if batching == "packed" and reason is not None:
         batching = "grouped"
-        events.append(("fallback", f"padded batches, grouped by length: {reason}"))
+        events.append(FallbackEvent("batching", "padded batches, grouped by length", reason))
     elif batching == "packed":
         if not strategy.compile:  # it fuses these parts by itself, and can't trace numpy
             make_lean(model, device)
@@ -82,14 +84,13 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
     if device.type == "cpu":
         arranged = set_malloc_policy(strategy.host_memory)
         if arranged is not None:
-            events.append(("memory", arranged))
+            events.append((EventKind.MEMORY, arranged))
     if strategy.compile:
-        events.append(("compile", f"{compile_blocks(model, device)} blocks, compiled in the first steps"))
+        events.append((EventKind.COMPILE, f"{compile_blocks(model, device)} blocks, compiled in the first steps"))
     rule = LossRule(train.label_smoothing, train.z_loss, chunked=strategy.loss == "chunked")
     return Execution(LossModel(model, rule, packed), batching, events, rule, packed)
 
 
-Events = list[tuple[str, str]]  # kind, message
 PaddingLimits = tuple[int | None, int | None]  # of source and target tokens
 
 
@@ -107,10 +108,10 @@ def choose_weights(model: PreTrainedModel, recipe: ModelRecipe, strategy: Strate
     events: Events = []
     lora = choose_lora(recipe.lora, strategy.lora_rank)
     if lora is not None:
-        events.append(("lora", add_adapters(model, lora)))
+        events.append((EventKind.LORA, add_adapters(model, lora)))
     frozen = [*dict.fromkeys([*recipe.freeze, *strategy.freeze])]
     if frozen:
-        events.append(("freeze", freeze_parts(model, frozen).text))
+        events.append((EventKind.FREEZE, freeze_parts(model, frozen).text))
     return events
 
 
@@ -151,11 +152,11 @@ def build_step(
         execution, strategy, precision, world, lengths, train.clip_norm, make_optimizer, before_communication
     )
     optimizer = parallel.optimizer or make_optimizer(parallel.trained)
-    events = [*execution.events, *(("optimizer", reason) for reason in reasons)]
+    events: Events = [*execution.events, *((EventKind.OPTIMIZER, reason) for reason in reasons)]
     if world.size > 1:
-        events.append(("parallel", f"{parallel.name} over {world.size} processes"))
+        events.append(ParallelEvent(parallel.name, world.size))
     if precision.name == "fp16":
-        events += [("precision", text) for text in [keep_outputs_in_fp32(model, device)] if text]
+        events += [(EventKind.PRECISION, text) for text in [keep_outputs_in_fp32(model, device)] if text]
     step = TrainStep(
         parallel.trained,
         optimizer,

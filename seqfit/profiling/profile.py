@@ -34,8 +34,8 @@ from seqfit.profiling.tables import Diagnosis, TraceSummary, diagnose, summarise
 from seqfit.profiling.trace_findings import find_in_trace
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
+from seqfit.rundir.atomic import write_json
 from seqfit.rundir.reader import Run
-from seqfit.rundir.writer import write_json
 from seqfit.system import usable_cores
 from seqfit.training.setup import TrainingSetup, build_setup, resolve
 from seqfit.training.view import SilentView, TrainingView

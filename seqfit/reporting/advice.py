@@ -154,7 +154,7 @@ _HEADS = ["cause", "finding", "change", "expected gain"]
 def show_advice(subject: ReportSubject) -> Html | None:
     if subject.single is not None:
         return _advise_one(subject.single)
-    rows = [[name, *_cells(findings[0])] for name, runs in subject.ways.items() if (findings := find_for(runs[0])[0])]
+    rows = [[name, *_cells(findings[0])] for name, runs in subject.groups.items() if (findings := find_for(runs[0])[0])]
     note = "The finding of each run with the largest expected gain; the page of a run has all of them."
     return section("What to change", table(["run", *_HEADS], rows), note=note) if rows else None
 

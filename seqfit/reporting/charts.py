@@ -1,29 +1,24 @@
-"""Charts in one style: lines, bars, points. Numbers come in, plotly figures go out.
+"""Charts in one style: numbers come in, plotly figures go out.
 
-Line charts in one house style: numbers come in, plotly figures go out.
+Colours are names of CSS variables, such as `var(--accent)`: the page's script replaces them by the reader's light or
+dark colours. A single run has what matters in the accent colour and the rest in a neutral one; of several, each
+configuration has a colour of the series.
 
-Colours are names of CSS variables, such as `var(--accent)`: the page's script puts the reader's light or dark colours
-in their place. Of one run the accent carries what matters and the rest is neutral; of several each way of training has
-a colour of the series. Long lines are thinned to means of equal stretches, and all lines of a chart share its points,
-so a page of ten runs of 100,000 steps is as small as one of a short run:
+Lines: long ones are thinned to means of equal parts, and all lines of a chart share its points, so a page of ten runs
+of 100,000 steps is as small as one of a short run:
 
     thin([(1, 4.0), (2, 2.0), (3, 3.0), (4, 1.0)], at_most=2)   ->   [(2, 3.0), (4, 2.0)]
 
-Bar charts in the house style: shares by length, single values, and stacks that are taken apart.
-
-In: names and numbers. Out: plotly figures. Bars lie, so that long names can be read on a phone, the first on top:
+Bars are horizontal, so that long names can be read on a phone, the first on top:
 
     draw_stacks({"baseline": {"forward": 1.0, "backward": 2.0}, "bf16": {"forward": .6, "backward": 1.1}}, ...)
 
     baseline  |forward |backward        |
-    bf16     |forwa|backward |
+    bf16      |forwa|backward |
 
-Charts of points: what costs how much, way beside way.
+Points: measured ones are filled, predicted ones hollow. A line joins the Pareto-optimal measured ones:
 
-In: `Point`s. Out: a plotly figure. What was measured is filled; what is predicted is hollow, never mixed with it. The
-front joins the measured points that no other beats in both directions:
-
-    tokens/s |        bf16 o              fp16 costs as much memory as bf16 and is slower: not on the front
+    tokens/s |        bf16 o              fp16 takes as much memory as bf16 and is slower: not Pareto-optimal
              |  recompute o    fp16
              |________________________ memory
 """
@@ -43,19 +38,19 @@ if TYPE_CHECKING:
 
 ACCENT, SOFT, NEUTRAL, INK = "var(--accent)", "var(--accent-soft)", "var(--neutral)", "var(--ink)"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-SERIES = 8  # colours of the palette that are told apart
+SERIES = 8  # colours of the palette
 _MOST_POINTS = 2000  # of a whole chart
 _LEAST_POINTS = 50  # of a line, however many there are
 _HOVERED = 5  # lines whose values are shown together under the pointer
 _PIXELS, _LEGEND_PIXELS = 260, 22
-_FEW_POINTS = 60  # that a marker each does not crowd
+_FEW_POINTS = 60  # with a marker each
 AxisUnit = Literal["bytes", "share", "number"]
 _Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class ChartLine:
-    """One line of a chart. Lines of one group are one entry of the legend, and are shown and hidden together."""
+    """One line of a chart. Lines of one group share an entry of the legend, and are shown and hidden together."""
 
     name: str
     points: _Points
@@ -63,32 +58,32 @@ class ChartLine:
     dash: str = "solid"
     width: float = 2.0
     group: str = ""
-    markers: bool = False  # where they are few
+    markers: bool = False  # if there are few points
     is_listed: bool = True  # in the legend
-    is_quiet: bool = False  # behind the others, without a word under the pointer
+    is_quiet: bool = False  # behind the others, without hover text
 
 
 def series_colour(number: int) -> str:
-    """The colour of the first, second, ... way; after the last they begin anew, with other dashes."""
+    """The colour of the first, second, ... series; after the last they repeat, with other dashes."""
     return f"var(--series-{number % SERIES + 1})"
 
 
 def series_dash(number: int) -> str:
-    """Solid for as many ways as there are colours."""
+    """Solid for as many series as there are colours."""
     return DASHES[number // SERIES % len(DASHES)]
 
 
 def thin(points: _Points, at_most: int = _MOST_POINTS) -> list[tuple[float, float]]:
-    """At most so many points: the last place and the mean value of each stretch."""
-    stretch = math.ceil(len(points) / max(at_most, 1))
-    if stretch <= 1:
+    """At most so many points: the last place and the mean value of equal parts."""
+    size = math.ceil(len(points) / max(at_most, 1))
+    if size <= 1:
         return list(points)
-    pieces = [points[start : start + stretch] for start in range(0, len(points), stretch)]
+    pieces = [points[start : start + size] for start in range(0, len(points), size)]
     return [(piece[-1][0], sum(value for _, value in piece) / len(piece)) for piece in pieces]
 
 
 def smooth(points: _Points, window: int) -> list[tuple[float, float]]:
-    """The mean of each value and the ones before it, at most `window` of them."""
+    """Moving average over the last `window` values."""
     smoothed, total = [], 0.0
     for number, (place, value) in enumerate(points):
         total += value - (points[number - window][1] if number >= window else 0.0)
@@ -97,12 +92,12 @@ def smooth(points: _Points, window: int) -> list[tuple[float, float]]:
 
 
 def points_of_each(lines: int) -> int:
-    """How many points each of so many lines may have."""
+    """How many points each line of a chart may have."""
     return max(_LEAST_POINTS, _MOST_POINTS // max(lines, 1))
 
 
 def draw_lines(lines: Sequence[ChartLine], *, x: str, unit: AxisUnit = "number", from_zero: bool = False) -> go.Figure:
-    """Lines over one axis, which `x` names."""
+    """Lines over the x axis `x`."""
     figure = empty_figure()
     listed: set[str] = set()
     for line in lines:
@@ -113,20 +108,20 @@ def draw_lines(lines: Sequence[ChartLine], *, x: str, unit: AxisUnit = "number",
     finish(figure, x=x)
     together = x == "step" and len(listed) <= _HOVERED
     figure.update_layout(showlegend=len(listed) > 1, hovermode="x unified" if together else "closest")
-    if len(listed) > _HOVERED:  # a long legend takes lines of its own
+    if len(listed) > _HOVERED:  # a long legend needs more rows
         figure.update_layout(height=_PIXELS + _LEGEND_PIXELS * (len(listed) // _HOVERED))
     figure.update_yaxes(**axis_of(unit, lines, from_zero=from_zero))
     return figure
 
 
 def build_trace(line: ChartLine, unit: AxisUnit, *, at_most: int, at: str) -> go.Scatter:
-    """A line as plotly has it; `at` tells the place under the pointer."""
+    """A plotly trace; `at` is the place in the hover text."""
     import plotly.graph_objects as go
 
     points = thin(line.points, at_most)
     values = [value for _, value in points]
     has_markers = len(points) == 1 or (line.markers and len(points) <= _FEW_POINTS)
-    said = {"bytes": "%{text}", "share": "%{y:.1%}", "number": "%{y:.4~g}"}[unit]
+    shown = {"bytes": "%{text}", "share": "%{y:.1%}", "number": "%{y:.4~g}"}[unit]
     return go.Scatter(
         x=[place for place, _ in points],
         y=values,
@@ -138,13 +133,13 @@ def build_trace(line: ChartLine, unit: AxisUnit, *, at_most: int, at: str) -> go
         showlegend=line.is_listed and not line.is_quiet,
         opacity=0.45 if line.is_quiet else None,
         text=[format_bytes(value) for value in values] if unit == "bytes" and not line.is_quiet else None,
-        hovertemplate=None if line.is_quiet else f"{at}: {said}",
+        hovertemplate=None if line.is_quiet else f"{at}: {shown}",
         hoverinfo="skip" if line.is_quiet else None,
     )
 
 
 def axis_of(unit: AxisUnit, lines: Sequence[ChartLine], *, from_zero: bool = True) -> dict[str, Any]:
-    """How values of a unit are marked."""
+    """Range and ticks of a unit."""
     if unit == "share":
         return {"range": [0, 1.02], "tickformat": ".0%"}
     if unit == "bytes":
@@ -154,13 +149,13 @@ def axis_of(unit: AxisUnit, lines: Sequence[ChartLine], *, from_zero: bool = Tru
 
 
 def byte_ticks(most: float) -> list[int]:
-    """About four marks up to `most`, a power of two apart, so that they read 1.0 GiB, 2.0 GiB, ..."""
+    """About four ticks up to `most` with a power of two between them: 1.0 GiB, 2.0 GiB, ..."""
     apart = 2 ** max(0, round(math.log2(max(most, 1) / 4)))
     return list(range(0, int(most) + apart, apart))
 
 
 def empty_figure() -> go.Figure:
-    """Without plotly's own look."""
+    """Without plotly's own template."""
     import plotly.graph_objects as go
 
     return go.Figure(layout={"template": "none"})
@@ -190,13 +185,13 @@ def finish(figure: go.Figure, *, x: str) -> go.Figure:
 
 _BAR_PIXELS, _AROUND_PIXELS = 40, 80
 _LETTER_PIXELS, _AT_THE_EDGE_PIXELS = 7, 8
-_SOLIDITY = 0.85  # of coloured parts, which lie side by side: full colours would shout
+_OPACITY = 0.85
 
 
 def draw_histogram(
     bins: Sequence[str], shares: Sequence[float], limit_bin: int | None = None, unit: str = "tokens"
 ) -> go.Figure:
-    """Share of rows by length; bins beyond the limit, which are cut, are neutral."""
+    """Share of rows by length; bins beyond the limit, which are truncated, are neutral."""
     import plotly.graph_objects as go
 
     figure = empty_figure()
@@ -206,7 +201,7 @@ def draw_histogram(
     figure.add_trace(go.Bar(x=list(bins), y=list(shares), marker={"color": colours}, hovertemplate=hover))
     finish(figure, x=unit)
     figure.update_layout(bargap=0.12, showlegend=False)
-    named = [*range(0, len(bins) - 2, 1 + len(bins) // 6), len(bins) - 1]  # more names would run into each other
+    named = [*range(0, len(bins) - 2, 1 + len(bins) // 6), len(bins) - 1]  # more labels would overlap
     ticks = [bins[number] for number in named]
     figure.update_xaxes(type="category", tickvals=ticks, ticktext=[bin.split("–")[0] for bin in ticks], tickangle=0)
     figure.update_yaxes(tickformat=".0%", rangemode="tozero")
@@ -216,7 +211,7 @@ def draw_histogram(
 def draw_bars(
     values: Mapping[str, float], *, highlight: str, say: Callable[[float], str] = lambda value: f"{value:.2f}"
 ) -> go.Figure:
-    """Lying bars with their values; one of them stands out."""
+    """Horizontal bars with their values; one of them is highlighted."""
     import plotly.graph_objects as go
 
     figure = empty_figure()
@@ -244,9 +239,9 @@ def draw_stacks(
     plain: Sequence[str] = (),
     hollow: Sequence[str] = (),
 ) -> go.Figure:
-    """A lying bar a name, cut into parts, with its sum at the end.
+    """A horizontal bar per name, split into parts, with its sum at the end.
 
-    Parts named in `plain` are neutral, for they are not taken apart; those in `hollow` are outlines: predicted.
+    Parts in `plain` are neutral, because they are totals; those in `hollow` are outlines: predicted totals.
     """
     import plotly.graph_objects as go
 
@@ -265,7 +260,7 @@ def draw_stacks(
                 name=part,
                 orientation="h",
                 marker={"color": fill, "line": {"color": colour, "width": 1.5 if part in hollow else 0}},
-                opacity=_SOLIDITY,
+                opacity=_OPACITY,
                 text=[say(value) for value in values],
                 textposition="none",
                 hovertemplate=f"{part}: %{{text}}<extra></extra>",
@@ -282,12 +277,12 @@ def draw_stacks(
 
 
 def bars_height(count: int) -> int:
-    """Pixels that so many lying bars need."""
+    """Pixels that so many bars need."""
     return _AROUND_PIXELS + _BAR_PIXELS * count
 
 
 def _write_ends(names: Sequence[str], totals: Sequence[float], ends: Sequence[str]) -> go.Scatter:
-    """The sum of each bar, written behind it."""
+    """The sum of each bar, after its end."""
     import plotly.graph_objects as go
 
     return go.Scatter(
@@ -309,13 +304,13 @@ def _lay(figure: go.Figure, *, most: float) -> None:
     figure.update_yaxes(showgrid=False, ticksuffix="  ")
 
 
-_NAMED_POINTS = 14  # more names run into each other; the legend has them
+_NAMED_POINTS = 14  # more labels would overlap; the legend has them
 _POINT_PIXELS = 340
 
 
 @dataclass(frozen=True)
 class Point:
-    """A way of training, by what it takes and what it gives."""
+    """A configuration: its peak memory and its throughput."""
 
     name: str
     peak_bytes: float
@@ -325,7 +320,7 @@ class Point:
 
 
 def find_front(points: Sequence[Point]) -> list[Point]:
-    """From the smallest to the fastest: each is faster than all that take less memory."""
+    """The Pareto-optimal points: each is faster than all that take less memory."""
     front: list[Point] = []
     for point in sorted(points, key=lambda item: (item.peak_bytes, -item.tokens_per_second)):
         if not front or point.tokens_per_second > front[-1].tokens_per_second:
@@ -334,7 +329,7 @@ def find_front(points: Sequence[Point]) -> list[Point]:
 
 
 def draw_points(points: Sequence[Point]) -> go.Figure:
-    """Memory across, throughput upwards: the best are up and to the left."""
+    """Memory and throughput: the best are at the top left."""
     import plotly.graph_objects as go
 
     figure = empty_figure()
@@ -345,14 +340,14 @@ def draw_points(points: Sequence[Point]) -> go.Figure:
                 x=[point.peak_bytes for point in front],
                 y=[point.tokens_per_second for point in front],
                 mode="lines",
-                name="front",
+                name="Pareto-optimal",
                 line={"color": NEUTRAL, "width": 1.5, "shape": "hv", "dash": "dot"},
                 hoverinfo="skip",
                 showlegend=False,
             )
         )
     has_measured = any(not point.is_predicted for point in points)
-    named = [point for point in points if not (point.is_predicted and has_measured)]  # else names lie on names
+    named = [point for point in points if not (point.is_predicted and has_measured)]  # else labels would overlap
     for point in points:
         figure.add_trace(_draw_point(point, is_named=point in named and len(named) <= _NAMED_POINTS))
     finish(figure, x="peak memory")
@@ -368,7 +363,7 @@ def _draw_point(point: Point, *, is_named: bool) -> go.Scatter:
     import plotly.graph_objects as go
 
     origin = "predicted" if point.is_predicted else "measured"
-    said = f"{format_bytes(point.peak_bytes)}, {format_count(point.tokens_per_second)} tokens/s"
+    shown = f"{format_bytes(point.peak_bytes)}, {format_count(point.tokens_per_second)} tokens/s"
     return go.Scatter(
         x=[point.peak_bytes],
         y=[point.tokens_per_second],
@@ -383,5 +378,5 @@ def _draw_point(point: Point, *, is_named: bool) -> go.Scatter:
             "symbol": "circle-open" if point.is_predicted else "circle",
             "line": {"width": 2 if point.is_predicted else 0, "color": point.colour},
         },
-        hovertemplate=f"{origin}: {said}",
+        hovertemplate=f"{origin}: {shown}",
     )

@@ -229,7 +229,7 @@ def _list_points(subject: ReportSubject) -> dict[str, list[Point]]:
 
 def _points_of_runs(subject: ReportSubject) -> Iterator[Point]:
     tensors = peaks_count_tensors(subject.runs)
-    for way, runs in subject.ways.items():
+    for way, runs in subject.groups.items():
         summary = summarise_runs(runs, tensors=tensors)
         if summary.peak_bytes and summary.tokens_per_second:
             yield Point(way, summary.peak_bytes, summary.tokens_per_second, subject.colour(way))

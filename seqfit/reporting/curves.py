@@ -1,15 +1,12 @@
-"""Curves of training: loss and scores over step, minutes or tokens, and what else is recorded of steps.
+"""Training curves: loss and scores over steps, minutes or tokens, and other series of the step records.
 
-In: a subject. Out: a section. Of one run the accent has what is judged, on validation, and training is neutral. Of
-several each way has its colour, the same for all its seeds: training as lines, evaluations as dots on a dotted line.
+In: a subject. Out: a section. A single run has validation in the accent colour and training in a neutral one. Of
+several, each group has one colour for all its seeds: training as lines, evaluations as dots on a dotted line.
 
-When a run was not training: evaluations and snapshots, as stretches of its time axis.
-
-In: a run's records. Out: `Band`s in minutes. An evaluation's record has its end and its length, a snapshot's event its
-begin and its end; one that was written in the background is shaded until it was on the disk.
-
-Runs of earlier versions have no such events. Of their snapshots the next record of a step has the seconds; they stand
-where they can only have begun: after the evaluation between the two records, or else after the first of them.
+`find_bands` gives the times at which a run was not training, for telemetry: evaluations, whose records have end and
+duration, and snapshots, whose events have start and end (one written in the background, until it was on the disk).
+Runs of earlier versions have no such events: the next step record has the seconds of a snapshot, which is placed at the
+earliest possible time, after the evaluation between the two records or else after the first of them.
 
     step record 60 s            evaluation 75 s (9 s long)         step record 90 s, snapshot: 2 s
                                 66 ======== 75 == 77
@@ -39,20 +36,20 @@ from seqfit.reporting.html import Html, figure, figures, section
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import AXES, Axis, ShownRun, Track, title_of
 from seqfit.reporting.subject import ReportSubject
-from seqfit.rundir.records import SNAPSHOT
+from seqfit.rundir.records import EventKind
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
 _SMOOTHED_FROM = 60  # points; below that the line itself is readable
-_SMOOTHED_OVER = 25  # parts of a line that a smoothed value looks back on one of
-_MOST_SCORES = 5  # more lines are not told apart
+_SMOOTHED_OVER = 25  # a smoothed value is the mean of this fraction of a line
+_MOST_SCORES = 5  # more lines can't be distinguished
 _SERIES: tuple[tuple[str, str, str, AxisUnit], ...] = (
     ("learning_rate", "Learning rate", "", "number"),
-    ("tokens_per_second", "Real tokens per second", "padding not counted", "number"),
+    ("tokens_per_second", "Tokens per second", "without padding", "number"),
     ("gradient_norm", "Gradient norm", "before clipping", "number"),
-    ("memory_bytes", "Memory", "of the device; of the process on a CPU", "bytes"),
+    ("memory_bytes", "Memory", "peak of the device; on a CPU of the process", "bytes"),
 )
 _Lines = Callable[[Axis], list[ChartLine]]
 
@@ -65,7 +62,7 @@ def show_curves(subject: ReportSubject) -> Html | None:
     if single is not None:
         note = f"{title_of(single.score)} chooses the checkpoint" if single.score != "loss" else ""
         drawn.append(_draw("Scores", "scores", note, lambda axis: _score_lines(single, tracks[single], axis), True))
-    elif any(len(records) > 1 for run in subject.runs for records in run.by_split.values()):  # else tables say it all
+    elif any(len(records) > 1 for run in subject.runs for records in run.by_split.values()):  # else tables have it all
         drawn += [
             _draw(_capital(title_of(name)), name, "on validation", _lines_of_score(subject, tracks, name))
             for name in _list_scores(subject.runs)
@@ -90,8 +87,8 @@ def _draw_series(
     subject: ReportSubject, tracks: dict[ShownRun, Track], name: str, title: str, note: str, unit: AxisUnit
 ) -> Html | None:
     lines = [
-        _line_of(subject, way, tracks[run].points(run.steps(), name, "step"))
-        for way, runs in subject.ways.items()
+        _line_of(subject, group, tracks[run].points(run.steps(), name, "step"))
+        for group, runs in subject.groups.items()
         for run in runs
     ]
     lines = [line for line in lines if line.points]
@@ -100,25 +97,24 @@ def _draw_series(
     return figure(draw_lines(lines, x="step", unit=unit, from_zero=True), title, note, name=name.replace("_", "-"))
 
 
-def _line_of(subject: ReportSubject, way: str, points: Sequence[tuple[float, float]]) -> ChartLine:
-    """Of a run of this way."""
+def _line_of(subject: ReportSubject, group: str, points: Sequence[tuple[float, float]]) -> ChartLine:
     thinned = thin(points, points_of_each(len(subject.runs)))
-    return ChartLine(way, thinned, subject.colour(way), subject.dash(way), subject.width(way), group=way)
+    return ChartLine(group, thinned, subject.colour(group), subject.dash(group), subject.width(group), group=group)
 
 
 def _loss_lines(subject: ReportSubject, tracks: dict[ShownRun, Track], axis: Axis) -> list[ChartLine]:
     if subject.single is not None:
         return _single_loss(subject.single, tracks[subject.single], axis)
     lines = []
-    for way, runs in subject.ways.items():
+    for group, runs in subject.groups.items():
         for run in runs:
-            trained = _line_of(subject, way, _smooth_long(tracks[run].points(run.steps(), "loss", axis)))
+            trained = _line_of(subject, group, _smooth_long(tracks[run].points(run.steps(), "loss", axis)))
             lines.append(trained)
             for split, records in run.by_split.items():
                 points = tracks[run].points(records, "loss", axis)
-                name = f"{way}, {split}"
+                name = f"{group}, {split}"
                 lines.append(
-                    ChartLine(name, points, trained.colour, "dot", 1.2, group=way, markers=True, is_listed=False)
+                    ChartLine(name, points, trained.colour, "dot", 1.2, group=group, markers=True, is_listed=False)
                 )
     return lines
 
@@ -147,7 +143,7 @@ def _smooth_long(points: Sequence[tuple[float, float]]) -> list[tuple[float, flo
 
 
 def _score_lines(run: ShownRun, track: Track, axis: Axis) -> list[ChartLine]:
-    """Every score of one run; the one that counts first and in the accent."""
+    """Every score of one run; the main one first and in the accent colour."""
     names = [(split, name) for split, records in run.by_split.items() for name in _list_scores([run], split) if records]
     return [
         ChartLine(
@@ -165,15 +161,15 @@ def _lines_of_score(subject: ReportSubject, tracks: dict[ShownRun, Track], name:
     def lines(axis: Axis) -> list[ChartLine]:
         return [
             ChartLine(
-                way,
+                group,
                 tracks[run].points(run.by_split.get("validation", []), name, axis),
-                subject.colour(way),
-                subject.dash(way),
-                subject.width(way),
-                group=way,
+                subject.colour(group),
+                subject.dash(group),
+                subject.width(group),
+                group=group,
                 markers=True,
             )
-            for way, runs in subject.ways.items()
+            for group, runs in subject.groups.items()
             for run in runs
         ]
 
@@ -181,7 +177,7 @@ def _lines_of_score(subject: ReportSubject, tracks: dict[ShownRun, Track], name:
 
 
 def _list_scores(runs: Sequence[ShownRun], split: str = "validation") -> list[str]:
-    """Of all runs together: the one that counts first."""
+    """Of all runs; the main score first."""
     names = dict.fromkeys(name for run in runs for record in run.by_split.get(split, []) for name in record["scores"])
     first = {run.score for run in runs}
     return sorted(names, key=lambda name: name not in first)[:_MOST_SCORES]
@@ -196,7 +192,7 @@ def _reading_note(subject: ReportSubject) -> str:
     if subject.single is not None:
         return ""
     return (
-        "Seeds of one way share its colour. Lines are training, smoothed where long; dots are evaluations. "
+        "Seeds of one configuration share a colour. Lines: training, smoothed if long; dots: evaluations. "
         "Where curves coincide, the later ones are drawn thinner on the earlier."
     )
 
@@ -206,13 +202,13 @@ def _capital(text: str) -> str:
 
 
 _IN_BACKGROUND = "written in the background"
-_PLACED = "placed by the steps around it: when it began was not recorded"
+_PLACED = "time estimated from the steps around it"
 _MOST_BANDS = 100  # more are a grey wall; the longest are kept
 
 
 @dataclass(frozen=True)
 class EvaluationBand:
-    """A stretch in minutes."""
+    """A part of the time axis, in minutes."""
 
     what: str
     begin: float
@@ -222,12 +218,12 @@ class EvaluationBand:
 
     @property
     def title(self) -> str:
-        """What it is, with what is to be said of it."""
+        """With the remark."""
         return f"{self.what} ({self.remark})" if self.remark else self.what
 
 
 def find_bands(run: ShownRun, track: Track) -> list[EvaluationBand]:
-    """In the order of their kinds; at most so many as can be told apart."""
+    """By kind; at most as many as can be distinguished."""
     bands = [*_find_evaluations(run, track), *_find_snapshots(run, track)]
     longest = sorted(bands, key=lambda band: band.begin - band.end)[:_MOST_BANDS]
     return sorted(longest, key=lambda band: (band.what, band.begin))
@@ -243,8 +239,8 @@ def _find_evaluations(run: ShownRun, track: Track) -> Iterator[EvaluationBand]:
 
 
 def _find_snapshots(run: ShownRun, track: Track) -> Iterator[EvaluationBand]:
-    """Those that were recorded, and before the first of them those that only steps tell of."""
-    recorded = [inner(event, "data") for event in run.events() if event["kind"] == SNAPSHOT]
+    """From events; before the first of them from step records."""
+    recorded = [inner(event, "data") for event in run.events() if event["kind"] == EventKind.SNAPSHOT]
     first = inf
     for record in recorded:
         began, ended = number(record, "began"), number(record, "ended")
@@ -258,7 +254,7 @@ def _find_snapshots(run: ShownRun, track: Track) -> Iterator[EvaluationBand]:
 
 
 def _place_snapshots(run: ShownRun, track: Track, until: float) -> Iterator[EvaluationBand]:
-    """By the records of steps around them, up to this Unix time."""
+    """From the step records around them, up to this Unix time."""
     evaluated = [record["time"] for records in run.by_split.values() for record in records]
     for before, record in pairwise(run.steps()):
         seconds = number(inner(record, "phase_seconds"), "snapshot")

@@ -21,7 +21,7 @@ from seqfit.reporting.html import (
     tile,
     tiles,
 )
-from seqfit.rundir.writer import write_whole
+from seqfit.rundir.atomic import write_text
 from seqfit.units import format_count, format_share
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _LENGTHS = ["split", "side", "shortest", "mean", "median", "95%", "99%", "longest"]
 _MOST_LOST = 25
-_MOST_BARS = 15  # labels in a chart; the table has them all
+_MOST_BARS = 15  # labels in the chart; the table has all
 
 
 def write_data_page(report: DataReport, out: Path) -> Path:
@@ -64,7 +64,7 @@ def write_data_page(report: DataReport, out: Path) -> Path:
         _baseline(report),
         _events(report.events),
     ]
-    write_whole(out, render_page(f"{', '.join(report.data)} · seqfit data", [part for part in parts if part]))
+    write_text(out, render_page(f"{', '.join(report.data)} · seqfit data", [part for part in parts if part]))
     return out
 
 
@@ -94,9 +94,9 @@ def _headline(report: DataReport) -> Html:
         )
     for split in report.splits[:1]:
         for side, lengths in split.sides:
-            note = f"mean of {split.name}; 95% have at most {lengths.p95:,}"
+            note = f"mean of {split.name}; 95th percentile {lengths.p95:,}"
             shown.append(tile(f"{side.capitalize()} {report.unit}", f"{lengths.mean:,.0f}", note))
-    return section("At a glance", tiles(shown))
+    return section("Overview", tiles(shown))
 
 
 def _open_question(report: DataReport) -> Html | None:
@@ -228,7 +228,6 @@ def _limits(split: SplitReport, unit: LengthUnit) -> list[Html]:
 
 
 def draw_length_histogram(lengths: LengthSummary, unit: LengthUnit = "tokens") -> go.Figure:
-    """The bins of a length summary as a figure."""
     total = sum(lengths.counts)
     beyond = None
     if lengths.limit is not None:
@@ -373,9 +372,9 @@ def _repeats(report: DataReport) -> Html:
     ]
     examples = [(overlap.split, overlap.example) for overlap in report.overlaps if overlap.example is not None]
     return section(
-        "Repeats and overlap",
-        table(["split", "rows", "repeated rows", "sources with several targets"], within),
-        element("h3", "Shared with train"),
+        "Duplicates and overlap",
+        table(["split", "rows", "duplicate rows", "sources with several targets"], within),
+        element("h3", "Overlap with train"),
         table(["split", "rows", "same source", "same context"], across),
         *(element("p", f"An example from {split}: ", folded(text), class_="note") for split, text in examples),
     )
@@ -384,4 +383,4 @@ def _repeats(report: DataReport) -> Html:
 def _events(events: Sequence[str]) -> Html | None:
     if not events:
         return None
-    return section("Events", element("ul", *(element("li", text) for text in events)))
+    return section("Notes", element("ul", *(element("li", text) for text in events)))

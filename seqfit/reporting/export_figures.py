@@ -1,10 +1,10 @@
-"""Charts as files for papers: the parts of a page come in, SVG, PNG and one PDF go out.
+"""Charts as files for papers: the sections of a page come in, SVG, PNG and one PDF go out.
 
-A browser that nobody sees opens the page and draws each chart as the page itself would, in light colours on white, so a
-figure in a paper is the figure of the report. It needs Chromium or Chrome and no package.
+A headless browser opens the page and draws each chart as the page does, in light colours on white. It needs Chromium or
+Chrome and no Python package.
 
     figures/loss.svg  loss.png  loss-minutes.svg  loss-minutes.png  ...   a chart, over each of its x axes
-    figures/figures.pdf                                                   all of them, one to a page, as vectors
+    figures/figures.pdf                                                   all of them, one per page, as vectors
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OPTIONS = (
     "--no-first-run",
 )
 _MOST_SECONDS = 180
-_DRAWING_MILLISECONDS = 120_000  # of the page's own clock, which stands still while it works
+_DRAWING_MILLISECONDS = 120_000  # virtual time of the page, which stands still while it computes
 _HANDED_OVER = re.compile(r'<script id="(pictures|failure)"[^>]*>(.*?)</script>', re.DOTALL)
 
 
@@ -55,15 +55,15 @@ class Picture:
 
 
 def export_figures(title: str, parts: Sequence[Html], folder: Path) -> list[Path]:
-    """Write every chart of a page into the folder; the files."""
+    """Write every chart of a page into the folder; returns the files."""
     browser = find_browser()
     with tempfile.TemporaryDirectory(prefix="seqfit-figures-") as scratch:
         pictures = draw_pictures(render_page(title, parts, use="export"), browser, Path(scratch))
         if not pictures:
             raise RunError(
                 f"'{title}' has no charts",
-                "charts are made of records of steps, evaluations and readings",
-                "Wait until the run has written some, or leave --figures out",
+                "charts need records of steps, evaluations or telemetry",
+                "Wait until the run has written some, or omit --figures",
             )
         pdf = _print_pictures(pictures, browser, Path(scratch))
         try:
@@ -71,39 +71,39 @@ def export_figures(title: str, parts: Sequence[Html], folder: Path) -> list[Path
         except OSError as error:
             raise RunError(
                 f"'{folder}' can't be written to ({error.strerror})",
-                "charts are written into a folder, which is made where there is none",
+                "charts are written into a folder, which is created if missing",
                 "Choose another with --figures",
             ) from error
 
 
 def find_browser() -> str:
-    """The program: what SEQFIT_BROWSER names, else the first of the usual ones."""
+    """$SEQFIT_BROWSER, else the first of the usual programs."""
     named = os.environ.get(BROWSER)
     candidates = [named] if named else [*_PROGRAMS, _ON_MACS]
     found = next((path for name in candidates if (path := shutil.which(name))), None)
     if found is None:
         raise SeqfitError(
-            f"{BROWSER} names '{named}', which is no program here" if named else "no Chromium or Chrome is here",
-            "charts are drawn for files by the same script as in the page, which takes a browser",
-            f"Install one (apt install chromium), or name yours in {BROWSER}; the page's own PNG and SVG buttons "
-            "need nothing more",
+            f"{BROWSER} is '{named}', which is no program here" if named else "no Chromium or Chrome was found",
+            "charts are drawn by the script of the page, which needs a browser",
+            f"Install one (apt install chromium), or set {BROWSER} to yours; the PNG and SVG buttons of the page work "
+            "without it",
         )
     return found
 
 
 def draw_pictures(page: str, browser: str, scratch: Path) -> list[Picture]:
-    """What a page that is made for export hands over, each under a name of its own."""
+    """The charts of a page that is made for export, each under a unique name."""
     (scratch / "charts.html").write_text(page, "utf-8", errors="backslashreplace")
     options = [f"--virtual-time-budget={_DRAWING_MILLISECONDS}", "--dump-dom"]
     document = _run_browser(browser, options, scratch / "charts.html")
     found = _HANDED_OVER.search(document)
     if found is None or found[1] == "failure":
-        raise _browser_failure(browser, json.loads(found[2]) if found else "it handed no charts over")
+        raise _browser_failure(browser, json.loads(found[2]) if found else "it returned no charts")
     return _read_pictures(json.loads(found[2]))
 
 
 def _read_pictures(handed: Sequence[dict[str, Any]]) -> list[Picture]:
-    """Two charts of one name become loss and loss-2."""
+    """Two charts named loss become loss and loss-2."""
     pictures: list[Picture] = []
     taken: dict[str, int] = {}
     for one in handed:
@@ -142,13 +142,13 @@ def _write_files(pictures: Sequence[Picture], pdf: bytes, folder: Path) -> list[
 
 
 def _run_browser(browser: str, options: Sequence[str], page: Path) -> str:
-    """What it prints; it has a profile of its own and leaves nothing behind."""
+    """Its output; it has its own profile and leaves nothing behind."""
     as_root = ["--no-sandbox"] if is_root() else []  # Chromium refuses to run as root with one
     command = [browser, *_OPTIONS, *as_root, f"--user-data-dir={page.parent / 'profile'}", *options, page.as_uri()]
     try:
         done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True, timeout=_MOST_SECONDS)
     except subprocess.TimeoutExpired as error:
-        raise _browser_failure(browser, f"it was not done after {_MOST_SECONDS} s") from error
+        raise _browser_failure(browser, f"it took more than {_MOST_SECONDS} s") from error
     except (OSError, subprocess.CalledProcessError) as error:
         said = str(getattr(error, "stderr", None) or error).strip().splitlines()
         raise _browser_failure(browser, said[-1]) from error
@@ -158,6 +158,6 @@ def _run_browser(browser: str, options: Sequence[str], page: Path) -> str:
 def _browser_failure(browser: str, why: str) -> SeqfitError:
     return SeqfitError(
         f"'{browser}' could not draw the charts ({why})",
-        "charts are drawn for files by a browser",
-        f"Name another Chromium or Chrome in {BROWSER}, or save charts with the buttons of the page",
+        "charts are drawn by a browser",
+        f"Set {BROWSER} to another Chromium or Chrome, or save charts with the buttons of the page",
     )

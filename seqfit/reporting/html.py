@@ -1,24 +1,20 @@
-"""HTML: pieces of markup, and a whole page that needs nothing else.
+"""HTML: elements of markup, and a self-contained page.
 
-A whole page: sections and figures come in, one HTML file that needs nothing else goes out.
+`Html` is text that is already markup. Everything else that reaches a page is escaped, so that a prediction such as
+`<script>` is shown and never run:
 
-Style, scripts and plotly's own JavaScript (from its wheel, once, and only where there is a figure) are written into
-the page, so it opens from a mail or a memory stick without a network. A policy in the page's head lets the browser
-run these scripts alone, known by their hashes, and load nothing: no text that slipped in unescaped could do harm.
+    table(["word", "count"], [["<b>", 3]])   ->   ...<td>&lt;b&gt;</td><td class="number">3</td>...
 
-Colours are CSS variables; the script draws the figures with their values, anew when the reader changes to dark ones.
-A figure carries its data as JSON, one chart for each x axis that the reader may choose:
+Style, scripts and plotly's own JavaScript (from its wheel, and only where there is a figure) are part of the page, so
+it opens from a mail or a memory stick without a network. A content security policy lets the browser run only these
+scripts, known by their hashes, and load nothing: text that slipped in unescaped could do no harm.
+
+Colours are CSS variables; the script draws the figures with their values, and again when the reader switches to dark
+mode. A figure carries its data as JSON, one chart for each x axis that the reader may choose:
 
     figure(by_step, "Loss", name="loss", choices={"minutes": by_minute})
     ->  <figure data-name="loss" ...> buttons: step, minutes, PNG, SVG
         <script type="application/json">{"step": {"data": ..., "layout": ...}, "minutes": {...}}</script>
-
-Pieces of HTML: numbers and text come in, escaped markup goes out.
-
-The one idea: `Html` is text that is already markup. Everything else that reaches a page is escaped, so that a
-prediction such as `<script>` is shown and never run.
-
-    table(["word", "count"], [["<b>", 3]])   ->   ...<td>&lt;b&gt;</td><td class="number">3</td>...
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-_FOLD_AT = 160  # characters of a cell that are shown before the rest is folded away
+_FOLD_AT = 160  # characters of a cell before the rest is folded
 _NUMBER = r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 _UNIT = r"%|[KMB]|(?:[KMGT]i)?B(?:/s)?|[KMGTP]?FLOP/s|[nuµm]?s|min|h|d|°C|k?Wh?|k?J|tokens?(?:/s)?"
 # '–', '12', '-3.5%', '3.2 GiB', '1 h 02 min', '71.2 ± 0.4': not '3 of 4 rows', which is a sentence.
@@ -45,18 +41,18 @@ _FIGURE = re.compile(rf"–|{_NUMBER}(?: ?(?:{_UNIT}))?(?: \d+ ?(?:{_UNIT}))?(?:
 
 
 class Html(str):
-    """Markup that may go into a page as it is."""
+    """Markup that goes into a page as it is."""
 
     __slots__ = ()
 
 
 def markup(value: object) -> Html:
-    """The value as markup: escaped, unless it is markup already."""
+    """Escaped, unless it is markup already."""
     return value if isinstance(value, Html) else Html(html.escape(str(value)))
 
 
 def join(parts: Iterable[object]) -> Html:
-    """One after the other, each escaped where it has to be."""
+    """One after the other, each as markup."""
     return Html("\n".join(markup(part) for part in parts))
 
 
@@ -73,25 +69,24 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
 
 
 def section(title: str, *children: object, note: str = "") -> Html:
-    """A part of the page under a heading, with a sentence on how to read it."""
-    said = [element("p", note, class_="note")] if note else []
-    return element("section", element("h2", title), *said, *children)
+    """A part of the page under a heading, with a note on how to read it."""
+    notes = [element("p", note, class_="note")] if note else []
+    return element("section", element("h2", title), *notes, *children)
 
 
 def facts(pairs: Mapping[str, object]) -> Html:
-    """Names and values in a row that wraps; a value that is empty is left out."""
+    """Names and values in a row that wraps; empty values are left out."""
     shown = [(name, value) for name, value in pairs.items() if value not in (None, "")]
     return element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in shown))
 
 
 def tile(label: str, value: str, note: str = "") -> Html:
-    """One figure, large."""
+    """One value, large."""
     parts = [element("div", label, class_="label"), element("div", value, class_="value")]
     return element("div", *parts, element("div", note, class_="note"), class_="tile")
 
 
 def tiles(shown: Sequence[Html]) -> Html:
-    """Several figures side by side."""
     return element("div", *shown, class_="tiles")
 
 
@@ -102,9 +97,9 @@ def table(
     class_: str | None = None,
     numbers: Collection[int] = (),
 ) -> Html:
-    """Numbers to the right, text to the left; wide tables scroll on their own.
+    """Numbers are right-aligned, text is left-aligned; wide tables scroll.
 
-    `numbers` are columns of numbers that do not look like it, such as markup.
+    `numbers` are columns of numbers that are not recognised as such, for example markup.
     """
     body = [list(row) for row in rows]
     numeric = [i in numbers or (all(_is_figure(row[i]) for row in body) and bool(body)) for i in range(len(columns))]
@@ -120,7 +115,7 @@ def table(
 
 
 def folded(text: str) -> Html:
-    """A long text by its beginning, the rest behind a click."""
+    """A long text, of which the rest is behind a click."""
     if len(text) <= _FOLD_AT:
         return element("span", text, class_="text")
     start = text[:_FOLD_AT].rsplit(" ", 1)[0]
@@ -129,12 +124,11 @@ def folded(text: str) -> Html:
 
 
 def disclosure(title: str, content: object) -> Html:
-    """A part that is closed until it is asked for."""
+    """A part that is closed until it is clicked."""
     return element("details", element("summary", title), content, class_="disclosure")
 
 
 def code(text: str) -> Html:
-    """As written, in a fixed-width type."""
     return element("pre", element("code", text))
 
 
@@ -149,13 +143,13 @@ def badge(text: str, kind: str) -> Html:
 
 
 def swatch(colour: str, name: str) -> Html:
-    """A name behind a spot of the colour that it has in charts."""
+    """A name with its colour in charts."""
     look = f"display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:8px;background:{colour}"
     return element("span", element("i", style=look, aria_hidden="true"), name, style="white-space:nowrap")
 
 
 def _is_figure(cell: object) -> bool:
-    """A number, or text that is one with its unit, or that stands for a missing one."""
+    """A number, or text that is a number with its unit, or '–' for a missing one."""
     if isinstance(cell, int | float):
         return True
     return isinstance(cell, str) and not isinstance(cell, Html) and _FIGURE.fullmatch(cell) is not None
@@ -163,11 +157,11 @@ def _is_figure(cell: object) -> bool:
 
 Use = Literal[
     "read",  # a file
-    "watch",  # served, and brought up to date while it is looked at
-    "export",  # opened by a browser that nobody sees, which hands its charts back as pictures
+    "watch",  # served, and updated while it is open
+    "export",  # opened by a headless browser, which returns its charts as images
 ]
 _OWN_SCRIPT: dict[Use, str | None] = {"read": None, "watch": "live.js", "export": "export.js"}
-_DIGITS = 6  # of numbers in charts; all sixteen would double the page, and no screen shows more than four
+_DIGITS = 6  # of numbers in charts; all sixteen would double the page
 _COPIED = re.compile(r'<(pre|code) class="copy">.*?</\1>', re.DOTALL)
 
 
@@ -176,10 +170,9 @@ def figure(
 ) -> Html:
     """A figure with its title and its buttons.
 
-    `name` is what its pictures are called as files, in small letters, digits and hyphens: it may be that of a score,
-    which whoever wrote the records has chosen, and must not name another folder. `choices` are the same chart over
-    other x axes, by the word on their button; `drawn` is shown first. It may be among them, else the title of its
-    x axis is the word on its button.
+    `name` becomes the file name of its images, in lower case, digits and hyphens: it may be that of a score in the
+    records, and must not name another folder. `choices` are the same chart over other x axes, by the label of their
+    button; `drawn` is shown first, and if it is not among them, labelled by the title of its x axis.
     """
     others = dict(choices or {})
     word = next((word for word, chart in others.items() if chart is drawn), _axis_title(drawn))
@@ -193,7 +186,7 @@ def figure(
 
 
 def figures(drawn: Sequence[Html]) -> Html:
-    """Two to a row where the page is wide enough."""
+    """Two per row where the page is wide enough."""
     return element("div", *drawn, class_="figures")
 
 
@@ -202,7 +195,7 @@ def render_page(title: str, parts: Sequence[Html], *, use: Use = "read") -> str:
     body = render_parts(parts)
     theme, scripts = _asset("theme.js"), [_asset("page.js")]
     own = _OWN_SCRIPT[use]
-    if own is not None or '<div class="plot"' in body:  # a page that is watched may get figures later
+    if own is not None or '<div class="plot"' in body:  # a live page may get figures later
         scripts += [_plotly_script(), _asset("figures.js")]
     if own is not None:
         scripts.append(_asset(own))
@@ -217,12 +210,12 @@ def render_page(title: str, parts: Sequence[Html], *, use: Use = "read") -> str:
 
 
 def render_parts(parts: Sequence[Html]) -> Html:
-    """What stands between the page's head and its scripts; what is there to be copied gets a button."""
+    """The body of the page; commands get a Copy button."""
     return Html(_COPIED.sub(_add_copy_button, join(parts)))
 
 
 def _buttons(title: str, charts: Mapping[str, object]) -> Html:
-    """Which x axis, where there are several, and as which kind of file."""
+    """To choose the x axis, where there are several, and to save the chart."""
     axes = [
         element("button", choice, type="button", data_choice=choice, aria_pressed="false" if number else "true")
         for number, choice in enumerate(charts)
@@ -236,13 +229,13 @@ def _buttons(title: str, charts: Mapping[str, object]) -> Html:
 
 
 def _axis_title(chart: go.Figure) -> str:
-    """Of the lowest x axis: that of stacked charts is the last one."""
+    """Of the last x axis, which is the lowest of stacked charts."""
     titles = [axis.title.text for axis in chart.select_xaxes() if axis.title.text]
     return str(titles[-1]) if titles else "first"
 
 
 def _compact(value: Any) -> Any:
-    """The same with fewer digits."""
+    """With fewer digits."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, list):
@@ -263,13 +256,13 @@ def _add_copy_button(found: re.Match[str]) -> str:
 
 
 def _policy(scripts: Sequence[str], use: Use) -> str:
-    """Nothing is loaded and no other script runs; a page that is watched asks the server that it came from."""
+    """Nothing is loaded and no other script runs; a live page may connect to its own server."""
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = {
         "default-src": "'none'",
         "script-src": " ".join(f"'sha256-{written}'" for written in hashes),
         "style-src": "'unsafe-inline'",  # plotly's own
-        "img-src": "data: blob:",  # charts on their way to a PNG
+        "img-src": "data: blob:",  # charts that are saved as PNG
         "connect-src": "'self'" if use == "watch" else "'none'",
         "base-uri": "'none'",
         "form-action": "'none'",

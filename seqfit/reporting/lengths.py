@@ -28,8 +28,8 @@ def show_lengths(subject: ReportSubject) -> Html | None:
         return None
     kinds = _list_kinds(subject)
     drawn = [
-        _draw(split, side, summary, f"{way}: " if len(kinds) > 1 else "")
-        for way, run in list(kinds.items())[:_MOST_KINDS]
+        _draw(split, side, summary, f"{group}: " if len(kinds) > 1 else "")
+        for group, run in list(kinds.items())[:_MOST_KINDS]
         for split, side, summary in read_lengths(run)
     ]
     if not drawn:
@@ -50,15 +50,15 @@ def read_lengths(run: ShownRun) -> Iterator[tuple[str, str, LengthSummary]]:
 
 
 def _list_kinds(subject: ReportSubject) -> dict[str, ShownRun]:
-    """Way -> a run, one for each kind of data that has lengths."""
+    """Group -> a run, one for each data set."""
     kinds: dict[str, ShownRun] = {}
     seen = set()
-    for way, runs in subject.ways.items():
+    for group, runs in subject.groups.items():
         data = inner(runs[0].manifest, "data")
         mark = repr(data.get("lengths"))
         if mark not in seen:
             seen.add(mark)
-            kinds[way] = runs[0]
+            kinds[group] = runs[0]
     return kinds
 
 

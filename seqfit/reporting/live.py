@@ -1,25 +1,21 @@
-"""A page that follows its runs, served while they go on.
+"""A page that is served while its runs go on, and keeps itself up to date.
 
-A page that follows its runs: folders come in, parts and a version that changes with the records go out.
+Checking for changes is cheap, building is not. A check reads names, sizes and times of the record files, no content;
+their hash is the version. Sections are built on request, once per version, for all browsers.
 
-The one idea: looking is cheap, building is not. Looking reads names, sizes and times of the record files, no content;
-the version is their hash. Parts are built when somebody asks for them, once for each version, for all who ask.
-
-    page = LivePage([Path("runs")])    a folder that gets runs later is as good as a run or a comparison
-    page.look()                        '5f0c82d1'; the same again until a record is written
+    page = LivePage([Path("runs")])    runs, comparisons, or a folder that gets runs later
+    page.look()                        '5f0c82d1'; the same until a record is written
     page.build()                       Shown(version='5f0c82d1', title='demo · seqfit', parts=[...])
 
-Runs appear, vanish and are half-written while they are looked at. Where a page can't be built, the last one stays,
-under a note that says why.
+Runs appear, vanish and are half-written meanwhile. Where a page can't be built, the last one stays, under a note that
+says why.
 
-Serves a page while its runs go on: folders come in, a page that keeps itself up to date goes out.
-
-    GET /         the page, as a file would have it, with a script that listens
+    GET /         the page, with a script that listens
     GET /events   a stream of versions: one at once, another whenever a record has changed
     GET /parts    {"version": "5f0c...", "title": "demo · seqfit", "html": "<header>..."}
 
-It answers on the loopback address and to the names of it only: a page from elsewhere that makes its own name point here
-(DNS rebinding) is refused by the Host it asks for. Nothing is written, and no other file can be asked for.
+It listens on the loopback address, and only answers requests whose Host is one of its names: a foreign page whose
+domain points here (DNS rebinding) is refused. Nothing is written, and no other file can be requested.
 """
 
 from __future__ import annotations
@@ -47,13 +43,13 @@ from seqfit.rundir import files
 from seqfit.rundir.reader import is_being_written
 
 _RECORDS = (".json", ".jsonl", ".yaml")
-_LEFT_OUT = {files.CHECKPOINT, files.SNAPSHOTS, files.RANKS}  # large, and no part of the page
+_LEFT_OUT = {files.CHECKPOINT, files.SNAPSHOTS, files.RANKS}  # large, and not part of the page
 _DEEPEST = 3  # folders below the one given: a comparison in it, its runs/, a run
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What is on the page now."""
+    """One version of the page."""
 
     version: str
     title: str
@@ -61,7 +57,7 @@ class Shown:
 
 
 class LivePage:
-    """The page of some folders, as new as the last look at them."""
+    """The page of some folders."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = list(paths)
@@ -70,12 +66,12 @@ class LivePage:
         self.build_seconds = 0.0  # of the last build
 
     def look(self) -> str:
-        """The version: a hash of which record files there are, how long and how old."""
+        """The version: a hash of names, sizes and times of the record files."""
         seen = [entry for path in self._paths for entry in _list_records(path, _DEEPEST)]
         return hashlib.sha256(repr(sorted(seen)).encode()).hexdigest()[:16]
 
     def build(self) -> Shown:
-        """The page of this moment; whoever asks while it is being built waits for it."""
+        """The current page; concurrent requests wait for one build."""
         with self._building:
             version = self.look()  # before the build: what is written meanwhile makes a newer version
             if self._shown is None or self._shown.version != version:
@@ -105,7 +101,7 @@ def _list_records(path: Path, deepest: int) -> Iterator[tuple[str, int, int]]:
     except OSError:  # vanished, which the version shows
         return
     for entry in entries:
-        if entry.name == files.LOCK:  # a process that is killed writes nothing more, but lets go of it
+        if entry.name == files.LOCK:  # a process that is killed writes nothing more, but releases it
             yield entry.path, int(is_being_written(path)), 0
         elif entry.name.startswith(".") or entry.name in _LEFT_OUT:
             continue
@@ -122,11 +118,11 @@ def _list_records(path: Path, deepest: int) -> Iterator[tuple[str, int, int]]:
 ADDRESS = "127.0.0.1"
 _NAMES = {ADDRESS, "localhost", "::1"}
 _LOOK_SECONDS = 1.0
-_ALIVE_SECONDS = 5.0  # between two signs of life, by which a browser that has left is noticed
+_ALIVE_SECONDS = 5.0  # between two keep-alive messages, which detect that a browser has left
 
 
 def watch(paths: Sequence[Path], *, port: int | None = None, announce: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM, which is how a watch is meant to end; `announce` is told the address."""
+    """Serve until Ctrl-C or SIGTERM; `announce` is called with the address."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with contextlib.suppress(KeyboardInterrupt), serve_live(paths, port=port) as url:
@@ -138,7 +134,7 @@ def watch(paths: Sequence[Path], *, port: int | None = None, announce: Callable[
 
 @contextlib.contextmanager
 def serve_live(paths: Sequence[Path], *, port: int | None = None) -> Iterator[str]:
-    """A server for as long as the block runs; its address. Without a port, any that is free."""
+    """A server for the duration of the block; yields its address. Without a port, any free one."""
     server = _start_server(LivePage(paths), port or 0)
     threads = [
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True),
@@ -155,7 +151,7 @@ def serve_live(paths: Sequence[Path], *, port: int | None = None) -> Iterator[st
 
 
 class LiveServer(ThreadingHTTPServer):
-    """A thread for each request, one more that looks for changes, and one page for all."""
+    """A thread per request, one more that looks for changes, and one page for all."""
 
     def __init__(self, page: LivePage, port: int) -> None:
         super().__init__((ADDRESS, port), _Handler)
@@ -165,7 +161,7 @@ class LiveServer(ThreadingHTTPServer):
         self._version = page.look()
 
     def look_for_changes(self) -> None:
-        """Once a second, less often where a page takes long to build: training may need the core."""
+        """Once per second, less often where a page takes long to build: training may need the core."""
         while not self._ending.wait(max(_LOOK_SECONDS, 3 * self.page.build_seconds)):
             version = self.page.look()
             if version != self._version:
@@ -174,7 +170,7 @@ class LiveServer(ThreadingHTTPServer):
                     self._changed.notify_all()
 
     def versions(self) -> Iterator[str | None]:
-        """The version of now, then each new one as it comes; None for a while without any."""
+        """The current version, then each new one; None as a keep-alive."""
         sent: str | None = None
         while not self._ending.is_set():
             with self._changed:
@@ -186,7 +182,7 @@ class LiveServer(ThreadingHTTPServer):
                 yield new
 
     def end(self) -> None:
-        """Answer nobody any more."""
+        """Stop serving."""
         self._ending.set()
         with self._changed:
             self._changed.notify_all()
@@ -207,14 +203,14 @@ class _Handler(BaseHTTPRequestHandler):
         answers = {"/": self._send_page, "/parts": self._send_parts, "/events": self._send_events}
         answer = answers.get(urlsplit(self.path).path)
         if not _is_local(self.headers.get("Host", "")):
-            self.send_error(HTTPStatus.FORBIDDEN, "Ask for 127.0.0.1 or localhost")
+            self.send_error(HTTPStatus.FORBIDDEN, "Use 127.0.0.1 or localhost")
         elif answer is None:
             self.send_error(HTTPStatus.NOT_FOUND)
         else:
             answer()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are not printed: a page asks every second."""
+        """Requests are not printed: a page makes one every second."""
 
     def _send_page(self) -> None:
         shown = self.server.page.build()
@@ -248,7 +244,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _is_local(host: str) -> bool:
-    """By name alone: through a tunnel the port is another one."""
+    """By name only: through a tunnel the port differs."""
     try:
         return urlsplit(f"//{host}").hostname in _NAMES
     except ValueError:  # not even the form of an address
@@ -262,5 +258,5 @@ def _start_server(page: LivePage, port: int) -> LiveServer:
         raise RecipeError(
             f"--port {port} can't be used ({error.strerror or error})",
             "a port serves one program at a time, and those below 1024 are the system's",
-            "Choose another, or leave --port out: any free one is taken",
+            "Choose another, or omit --port to use any free one",
         ) from error

@@ -1,8 +1,8 @@
-"""What the machine did meanwhile: utilisation, memory, temperature and power on one time axis.
+"""Telemetry: utilisation, memory, temperature and power on one time axis.
 
-In: a subject. Out: a section, left out where no run has telemetry. The quantities are stacked, so that a dip in one can
-be followed through all; of one run the times of evaluations and snapshots are shaded. GPUs are drawn by their numbers;
-where the manifest tells which one trained, the others of the machine are left out.
+In: a subject. Out: a section, left out where no run has telemetry. The charts are stacked, so that a dip in one can be
+followed through all; evaluations and snapshots of a single run are shaded. GPUs that the run did not train on are left
+out where the manifest identifies them.
 
     utilisation   ~~~~~~|   |~~~~~~~~
     memory        ------|   |--------
@@ -49,7 +49,7 @@ _ROWS: tuple[tuple[str, AxisUnit, str, str], ...] = (
 
 
 def show_machine(subject: ReportSubject) -> Html | None:
-    """The timeline, and of one run a summary."""
+    """The timeline, and a summary of a single run."""
     runs = [run for run in subject.runs if run.telemetry()]
     if not runs:
         return None
@@ -57,22 +57,26 @@ def show_machine(subject: ReportSubject) -> Html | None:
     rows = {title: (unit, _list_lines(subject, tracks, gpu, host)) for title, unit, gpu, host in _ROWS}
     rows = {title: (unit, lines) for title, (unit, lines) in rows.items() if lines}
     bands = find_bands(subject.single, tracks[subject.single]) if subject.single is not None else []
-    note = f"shaded: {', '.join(dict.fromkeys(band.title for band in bands))}" if bands else "since each run's start"
-    chart = figure(draw_timeline(rows, bands), "Machine over time", note, name="machine")
+    note = (
+        f"shaded: {', '.join(dict.fromkeys(band.title for band in bands))}"
+        if bands
+        else "minutes since the start of each run"
+    )
+    chart = figure(draw_timeline(rows, bands), "Telemetry over time", note, name="machine")
     if subject.single is None:
-        return section("Machine", figures([chart]), note=_say_which(subject))
+        return section("Telemetry", figures([chart]), note=_describe_lines(subject))
     samples, names = runs[0].telemetry(), _choose_gpus(runs[0])
     gpus = [gpu for gpu in summarise_gpus(samples) if gpu.gpu in names]
     absent = inner(runs[0].sensors() or {}, "absent")
-    said = " ".join(f"No readings of {what}: {reason}." for what, reason in absent.items())
+    missing = " ".join(f"No readings of {what}: {reason}." for what, reason in absent.items())
     summary = [_gpu_table(gpus, names)] if gpus else []
-    return section("Machine", figures([chart]), facts(_host_facts(samples)), *summary, note=said)
+    return section("Telemetry", figures([chart]), facts(_host_facts(samples)), *summary, note=missing)
 
 
 def draw_timeline(
     rows: Mapping[str, tuple[AxisUnit, Sequence[ChartLine]]], bands: Sequence[EvaluationBand]
 ) -> go.Figure:
-    """A chart a row, all over the same minutes."""
+    """One chart per row, all over the same minutes."""
     from plotly.subplots import make_subplots
 
     drawn = make_subplots(rows=len(rows), cols=1, shared_xaxes=True, vertical_spacing=0.07)
@@ -92,7 +96,7 @@ def draw_timeline(
 
 
 def _shade(band: EvaluationBand) -> dict[str, Any]:
-    """Through all rows at once: one shape a band keeps the page small."""
+    """Through all rows: one shape per band keeps the page small."""
     look = {"fillcolor": band.colour, "opacity": 0.14, "line": {"width": 0}, "layer": "below"}
     return {"type": "rect", "x0": band.begin, "x1": band.end, "y0": 0, "y1": 1, "yref": "paper", **look}
 
@@ -100,9 +104,9 @@ def _shade(band: EvaluationBand) -> dict[str, Any]:
 def _list_lines(
     subject: ReportSubject, tracks: Mapping[ShownRun, Track], gpu_field: str, host_field: str
 ) -> list[ChartLine]:
-    """Of one run its GPUs and the host, the first in the accent; of several runs the GPUs, or else the host."""
+    """GPUs and host of a single run, the first in the accent colour; of several runs the GPUs, or else the host."""
     lines: list[ChartLine] = []
-    for way, runs in subject.ways.items():
+    for group, runs in subject.groups.items():
         for run in runs:
             found = _gpu_lines(run, tracks[run], gpu_field)
             if host_field and (subject.single is not None or not found):
@@ -112,12 +116,12 @@ def _list_lines(
                     colour = ACCENT if place == 0 else NEUTRAL
                     lines.append(ChartLine(name, points, colour, DASHES[max(0, place - 1) % len(DASHES)]))
                 elif points:
-                    lines.append(ChartLine(way, points, subject.colour(way), subject.dash(way), 1.5))
+                    lines.append(ChartLine(group, points, subject.colour(group), subject.dash(group), 1.5))
     return lines
 
 
 def _gpu_lines(run: ShownRun, track: Track, field: str) -> dict[str, list[tuple[float, float]]]:
-    """Name of a GPU -> minutes and readings, where there is one."""
+    """Name of a GPU -> minutes and readings."""
     names = _choose_gpus(run)
     lines: dict[str, list[tuple[float, float]]] = {}
     for sample in run.telemetry():
@@ -140,7 +144,7 @@ def _host_line(run: ShownRun, track: Track, field: str) -> list[tuple[float, flo
 
 
 def _choose_gpus(run: ShownRun) -> dict[int, str]:
-    """Number -> name of those that trained; of all where that is not known, as of several processes without a list."""
+    """Index -> name of the GPUs that were trained on; all where that is not known."""
     given = (run.sensors() or {}).get("gpus", [])
     hardware = inner(run.manifest, "hardware")
     if run.manifest.get("launch") and not hardware.get("uuids"):
@@ -149,28 +153,28 @@ def _choose_gpus(run: ShownRun) -> dict[int, str]:
     return {gpu["gpu"]: f"{gpu['name']} ({gpu['gpu']})" for gpu in given if gpu["gpu"] in trained}
 
 
-def _say_which(subject: ReportSubject) -> str:
+def _describe_lines(subject: ReportSubject) -> str:
     without = [run.name for run in subject.runs if not run.telemetry()]
     has_gpus = any(_choose_gpus(run) for run in subject.runs)
-    said = "GPUs where a run has some, else the host: the mean of all cores, the memory of the run's processes."
-    said = said if has_gpus else "The host: the mean of all cores, and the memory of the run's processes."
-    return f"{said} No telemetry: {', '.join(without)}." if without else said
+    host = "the mean of all cores, and the memory of the run's processes"
+    lines = f"GPUs where a run has some, else the host: {host}." if has_gpus else f"The host: {host}."
+    return f"{lines} No telemetry: {', '.join(without)}." if without else lines
 
 
 def _host_facts(samples: Sequence[_Sample]) -> dict[str, str]:
     host = summarise_host(samples)
     used, peak, read = host.mean_cores_used, host.peak_memory_bytes, host.mean_disk_read_bytes_per_second
     return {
-        "Sampled": f"{host.samples:,} times in {format_seconds(host.seconds)}",
+        "Samples": f"{host.samples:,} in {format_seconds(host.seconds)}",
         "Cores used by the run": "" if used is None else f"{used:.1f} of {len(samples[0]['host']['core_shares'])}",
         "Peak host memory": "" if peak is None else format_bytes(peak),
-        "Read from disks": "" if read is None else f"{format_bytes(read)}/s",
-        "Cost of sampling": "" if host.sampler_cpu_share is None else f"{100 * host.sampler_cpu_share:.2f}% of a core",
+        "Disk reads": "" if read is None else f"{format_bytes(read)}/s",
+        "Sampler overhead": "" if host.sampler_cpu_share is None else f"{100 * host.sampler_cpu_share:.2f}% of a core",
     }
 
 
 def _gpu_table(gpus: Sequence[GpuSummary], names: Mapping[int, str]) -> Html:
-    columns = ["GPU", "busy", "memory", "hottest", "power", "energy", "slowed down"]
+    columns = ["GPU", "utilisation", "peak memory", "max temperature", "mean power", "energy", "throttled"]
     rows = []
     for gpu in gpus:
         slowed = gpu.throttled_shares

@@ -1,8 +1,8 @@
-"""Memory predicted and measured: what the peak was expected to consist of, beside what it came to.
+"""Peak memory, predicted and measured.
 
-In: a subject. Out: a section with a bar for each, and a table of the difference. A forecast is taken apart by category,
-as planning traced it; a measurement is one number. A comparison has a chart for every device that it was predicted for,
-and what was measured stands in that of this machine.
+In: a subject. Out: a section with a bar for each, and a table of the difference. A prediction is split by category, as
+planning traced it; a measurement is one number. A comparison has a chart for every device that it was predicted for,
+with the measurements in that of this machine.
 
     predicted  |weights |gradients |optimizer state    |activations  |   3.2 GiB
     measured   |                                                     |   3.3 GiB    3.1% more
@@ -26,20 +26,20 @@ from seqfit.units import format_bytes
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_MEASURED, _WHOLE = "measured", "predicted as a whole"
-_ALLOCATOR, _CARD = "what the allocator adds", "allocator and CUDA context"  # to tensors: of a run, of a plan
+_MEASURED, _WHOLE = "measured", "predicted total"
+_ALLOCATOR, _CARD = "allocator overhead", "allocator and CUDA context"  # to tensors: of a run, of a plan
 _ALLOCATED = "allocated"  # of what the allocator reserved
 
 
 @dataclass(frozen=True)
 class _Peak:
-    """Of one way."""
+    """Of one group of runs, or of a candidate."""
 
-    way: str
+    name: str
     parts: dict[str, float]  # predicted; empty where nothing is
     measured: float | None
     measured_is: str
-    is_comparable: bool  # measured is what was predicted
+    is_comparable: bool  # the same was predicted and measured
 
     @property
     def predicted(self) -> float | None:
@@ -51,15 +51,15 @@ def show_memory(subject: ReportSubject) -> Html | None:
     by_device = _list_peaks(subject)
     if not by_device:
         return None
-    is_named = subject.comparison is not None or len(subject.ways) > 1
+    is_named = subject.comparison is not None or len(subject.groups) > 1
     charts = {device: _draw(peaks, is_named=is_named) for device, peaks in by_device.items()}
     first, shown = next(iter(by_device.items()))
     is_apart = any(set(peak.parts) - {_WHOLE} for peaks in by_device.values() for peak in peaks)
-    how = "predicted by part, measured as a whole" if is_apart else "predicted and measured"
-    chart = figure(charts[first], "Memory at the peak", how, name="memory-anatomy", choices=charts)
-    names = ["way" if is_named else "", "predicted", "measured", "difference", "measured is"]
-    rows = [[peak.way, *_cells(peak)] for peak in shown]
-    note = f"{_say_what(shown)} {_say_of_what(subject)}".strip()
+    how = "predicted by category, measured in total" if is_apart else "predicted and measured"
+    chart = figure(charts[first], "Peak memory", how, name="memory-anatomy", choices=charts)
+    names = ["run" if is_named else "", "predicted", "measured", "difference", "what was measured"]
+    rows = [[peak.name, *_cells(peak)] for peak in shown]
+    note = f"{_describe_difference(shown)} {_describe_predictions(subject)}".strip()
     return section("Memory", figures([chart]), table(names, rows), note=note)
 
 
@@ -70,34 +70,35 @@ def _draw(peaks: list[_Peak], *, is_named: bool) -> go.Figure:
     return drawn
 
 
-def _say_what(peaks: list[_Peak]) -> str:
+def _describe_difference(peaks: list[_Peak]) -> str:
     if not any(peak.parts for peak in peaks):
         return (
-            "Nothing was predicted: several processes, a card that is not in the table, SEQFIT_FORECAST=off, an older "
-            "run, or a prediction that failed or took too long, as an event says."
+            "Nothing was predicted: several processes, a GPU that is not in the hardware table, SEQFIT_PREDICTION=off, "
+            "an older run, or a prediction that failed or took too long (see the events)."
         )
     others = [peak for peak in peaks if peak.parts and peak.measured is not None and not peak.is_comparable]
     if any(peak.measured_is == _ALLOCATED for peak in others):
         return (
-            "Predicted is all that the card holds, with CUDA's context and what the allocator reserves; allocated is a "
-            "part of it, so they can't be compared."
+            "Predicted: all memory used on the GPU, with the CUDA context and what the allocator reserves. Measured: "
+            "allocated tensors, which are a part of it, so the two can't be compared."
         )
     if others:
         return (
-            "Predicted are tensors alone; resident memory has Python and its libraries, too, so they can't be compared."
+            "Predicted: tensors only. Measured: resident memory, which includes Python and its libraries, so the two "
+            "can't be compared."
         )
     return ""
 
 
-def _say_of_what(subject: ReportSubject) -> str:
-    """What a comparison's predictions are of."""
+def _describe_predictions(subject: ReportSubject) -> str:
+    """Which batch and which GPU a comparison's predictions are for."""
     results = () if subject.comparison is None else subject.comparison.results
     found = [one.target for result in results for one in result.predictions if one.peak_bytes]
     if not found:
         return ""
-    said = "A prediction is for the largest batch of an epoch, which a trial may not come to."
+    note = "Predictions are for the largest batch of an epoch, which a short trial may not reach."
     is_shared = any(name_device(target) != target for target in found)
-    return f"{said} Of several cards it is for the one that takes most." if is_shared else said
+    return f"{note} With several GPUs, for the one that needs most." if is_shared else note
 
 
 def _list_peaks(subject: ReportSubject) -> dict[str, list[_Peak]]:
@@ -114,21 +115,22 @@ def _list_peaks(subject: ReportSubject) -> dict[str, list[_Peak]]:
 
 def _peaks_of_runs(subject: ReportSubject) -> Iterator[_Peak]:
     tensors = peaks_count_tensors(subject.runs)
-    for way, runs in subject.ways.items():
+    for name, runs in subject.groups.items():
         measured = summarise_runs(runs, tensors=tensors).peak_bytes
         measured_is = measured_peak(runs[0], tensors=tensors)[1]
         is_comparable = counts_tensors(runs[0], tensors=tensors)
-        forecast = inner(runs[0].manifest, "forecast")
-        parts = _take_apart(number(forecast, "predicted_peak_bytes"), inner(forecast, "predicted_parts"), _ALLOCATOR)
-        yield _Peak(way, parts, measured, measured_is, is_comparable)
+        prediction = inner(runs[0].manifest, "prediction")
+        total = number(prediction, "predicted_peak_bytes")
+        parts = _split_peak(total, inner(prediction, "predicted_parts"), _ALLOCATOR)
+        yield _Peak(name, parts, measured, measured_is, is_comparable)
 
 
 def _peaks_of_results(comparison: Comparison) -> dict[str, list[_Peak]]:
-    """What planning says of each candidate on each device; what was measured was measured here."""
+    """Predictions of each candidate on each device; measurements are of this machine."""
     memory = choose_memory(result.figures for result in comparison.results)
     listed: dict[str, list[_Peak]] = {HERE: []}
     for result in comparison.results:
-        found = {name_device(one.target): _take_apart(one.peak_bytes, one.parts, _CARD) for one in result.predictions}
+        found = {name_device(one.target): _split_peak(one.peak_bytes, one.parts, _CARD) for one in result.predictions}
         listed[HERE].append(_peak_here(result, found.pop(HERE, {}), memory))
         for device, parts in found.items():
             listed.setdefault(device, []).append(_Peak(result.candidate.name, parts, None, "–", is_comparable=False))
@@ -144,13 +146,13 @@ def _peak_here(result: CandidateResult, parts: dict[str, float], memory: str | N
     return _Peak(result.candidate.name, parts, measured.mean, memory.removesuffix("_bytes"), is_comparable)
 
 
-def _take_apart(whole: float | None, given: Mapping[str, Any], added: str) -> dict[str, float]:
-    """Category -> bytes of a predicted peak; what is added to the tensors is a part, too."""
+def _split_peak(whole: float | None, given: Mapping[str, Any], added: str) -> dict[str, float]:
+    """Category -> bytes of a predicted peak, overhead included."""
     if not whole:
         return {}
     parts = {str(name): size for name in given if (size := number(given, name)) and size > 0}
     rest = whole - sum(parts.values())
-    if not parts or rest < -0.001 * whole:  # the card is full before it comes to the peak
+    if not parts or rest < -0.001 * whole:  # the card is full before the peak
         return {_WHOLE: whole}
     return parts | ({added: rest} if rest > 0.001 * whole else {})
 
@@ -158,7 +160,7 @@ def _take_apart(whole: float | None, given: Mapping[str, Any], added: str) -> di
 def _stack(peaks: list[_Peak], *, is_named: bool) -> dict[str, dict[str, float]]:
     stacks: dict[str, dict[str, float]] = {}
     for peak in peaks:
-        before = f"{peak.way}, " if is_named else ""
+        before = f"{peak.name}, " if is_named else ""
         if peak.parts:
             stacks[f"{before}predicted"] = peak.parts
         if peak.measured is not None:

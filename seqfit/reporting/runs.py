@@ -1,29 +1,20 @@
-"""A run as a page reads it: once, whatever state it is in, with a list of what is missing.
+"""Runs as a page reads them: tolerantly, with a list of what is missing, x axes for curves, and a few figures.
 
-In: a run directory. Out: a `ShownRun`, which answers what a `Run` answers, with the readable records only, and says how
-the run really stands:
+A `ShownRun` has the methods of a `Run`, with the readable records only, and a state that also knows dead processes:
 
     manifest says "running", a process holds the lock      ->  running
-    manifest says "running", nobody holds the lock         ->  died
+    manifest says "running", no process holds the lock     ->  died
     manifest says "finished"                               ->  finished
 
-The few figures that a run is judged by, from its own records: score, time, speed, memory.
+`summarise_run` gives score, time, throughput and memory of a run, `summarise_runs` the mean of several. What was not
+recorded is None. A `Track` places records on an x axis: steps, minutes of training, or real tokens. The time between a
+kill and the resume is left out:
 
-In: a run, or the runs of one way. Out: a `Summary`; of several runs their mean. What was not recorded is None.
-
-    records of 10 steps each   tokens/s 900 (warm-up), 1,000, 1,020, 1,010    ->   1,010: the median after the first
-
-How far a run was at each of its records: the x axes of its curves.
-
-In: a run. Out: a `Track`, which places a record by step, by minutes of work or by real tokens trained on.
-
-    record   time   step   tokens/s x s a step x steps        minutes   tokens
+    record   time   step   tokens/s x s per step x steps      minutes   tokens
     1        60     10     100 x 3.0 x 10                     1.0       3,000
     2        90     20     100 x 3.0 x 10                     1.5       6,000
     (killed; resumed at 900)
     3        930    30     100 x 3.0 x 10                     2.0       9,000
-
-The time between a kill and the resume is no work, and is left out.
 """
 
 from __future__ import annotations
@@ -43,9 +34,10 @@ from seqfit.metrics import higher_is_better
 from seqfit.metrics.registry import IN_OWN_UNIT
 from seqfit.recipe.schema import SPLITS, Recipe
 from seqfit.recipe.yaml_text import read_yaml
-from seqfit.reporting.reading import JsonRecord, RecordLines, inner, number, read_object, read_record_lines
+from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.rundir import files
-from seqfit.rundir.reader import Run, is_being_written
+from seqfit.rundir.reader import Run, ScannedRecords, is_being_written, scan_records, summarise_steps
+from seqfit.rundir.records import EventKind
 from seqfit.system import quote
 from seqfit.tasks import build_task
 
@@ -68,13 +60,13 @@ _PROFILE = f"{files.PROFILE}/{files.PROFILE_SUMMARY}"
 
 
 class ShownRun(Run):
-    """A run whose files are read once and tolerantly."""
+    """A run whose files are read once, and tolerantly."""
 
     def __init__(self, path: str | Path, name: str = "", resume: str = "") -> None:
         super().__init__(path)
         self.name = name or self.path.resolve().name
         self._resume = resume or f"seqfit train {quote(self.path)} --resume"  # the command
-        self._lines: dict[str, RecordLines] = {}  # by file: a page shows one moment of a run that goes on
+        self._scanned: dict[str, ScannedRecords] = {}  # by file: a page shows one moment of a run that goes on
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -91,7 +83,7 @@ class ShownRun(Run):
 
     @cached_property
     def strategy_fields(self) -> dict[str, Any]:
-        """As training used them; empty where they can't be read."""
+        """As used in training; empty where they can't be read."""
         try:
             fields = read_yaml((self.path / files.STRATEGY).read_text("utf-8"))[0]
         except (OSError, ValueError, yaml.YAMLError):
@@ -101,33 +93,28 @@ class ShownRun(Run):
     @cached_property
     def state(self) -> str:
         """running, finished, failed, interrupted or died."""
-        said = str(self.manifest.get("status", "running"))
-        return RUN_DIED if said == "running" and not is_being_written(self.path) else said
+        status = str(self.manifest.get("status", "running"))
+        return RUN_DIED if status == "running" and not is_being_written(self.path) else status
 
     def steps(self) -> list[dict[str, Any]]:
-        """The readable ones."""
         return self._read(files.STEPS).records
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """The readable ones."""
         return self._read(files.EVALUATIONS).records
 
     def events(self) -> list[dict[str, Any]]:
-        """The readable ones."""
         return self._read(files.EVENTS).records
 
     def telemetry(self) -> list[dict[str, Any]]:
-        """The readable ones."""
         return self._read(files.TELEMETRY).records
 
     def sensors(self) -> dict[str, Any] | None:
-        """None where they can't be read."""
         return read_object(self.path / files.SENSORS)[0] or None
 
-    def _read(self, name: str) -> RecordLines:
-        if name not in self._lines:
-            self._lines[name] = read_record_lines(self.path / name)
-        return self._lines[name]
+    def _read(self, name: str) -> ScannedRecords:
+        if name not in self._scanned:
+            self._scanned[name] = scan_records(self.path / name)
+        return self._scanned[name]
 
     @cached_property
     def evaluated(self) -> dict[str, JsonRecord]:
@@ -142,8 +129,8 @@ class ShownRun(Run):
 
     @cached_property
     def by_split(self) -> dict[str, list[dict[str, Any]]]:
-        """The evaluations of each split while training; one scored afterwards is shown from its own file. Training's
-        steps rise: a record no further than the one before it is of `seqfit evaluate`, and has the time of that."""
+        """The evaluations of each split during training. Steps of training increase: a record that is no further than
+        the previous one is of `seqfit evaluate`, which has its own file."""
         by_split: dict[str, list[dict[str, Any]]] = {}
         for record in self.evaluations():
             split = record["split"]
@@ -162,22 +149,15 @@ class ShownRun(Run):
 
     @cached_property
     def gaps(self) -> list[str]:
-        """What is missing or damaged, in words."""
-        return [*self._say_end(), *self._say_untested(), *self._say_damage(), *self._say_missing()]
+        """What is missing or corrupted, in words."""
+        died = (
+            f"the manifest says running, but no process writes the run: it was killed. Resume it with: {self._resume}"
+        )
+        # A model type that no test compares with transformers may have wrong figures, so it comes first.
+        untested = [event["message"] for event in self.events() if event["kind"] == EventKind.UNTESTED][:1]
+        return [*([died] if self.state == RUN_DIED else []), *untested, *self._find_corrupted(), *self._find_missing()]
 
-    def _say_untested(self) -> list[str]:
-        """A model type that no test compares with transformers: its figures may be wrong, so it stands at the top."""
-        return [event["message"] for event in self.events() if event["kind"] == "untested"][:1]
-
-    def _say_end(self) -> list[str]:
-        if self.state != RUN_DIED:
-            return []
-        return [
-            f"its manifest says running, but no process writes it: it was killed, or its machine went down. "
-            f"{self._resume} goes on"
-        ]
-
-    def _say_damage(self) -> list[str]:
+    def _find_corrupted(self) -> list[str]:
         evaluations = [files.evaluation(split, before=before) for split in SPLITS for before in (False, True)]
         objects = [files.MANIFEST, files.SENSORS, *evaluations]
         gaps = [gap for name in objects if (gap := read_object(self.path / name)[1])]
@@ -191,7 +171,7 @@ class ShownRun(Run):
             gaps.append(f"{files.STRATEGY} is missing or can't be read")
         return gaps
 
-    def _say_missing(self) -> list[str]:
+    def _find_missing(self) -> list[str]:
         gaps = []
         if not self.steps():
             gaps.append("no step is recorded")
@@ -209,14 +189,14 @@ def value_of(record: JsonRecord, name: str) -> float | None:
 
 
 def best_of(records: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
-    """The record with the best value; None where none has any."""
+    """The record with the best value; None where none has one."""
     sign = 1 if is_higher_better(name) else -1
     scored = [record for record in records if value_of(record, name) is not None]
     return max(scored, key=lambda record: sign * (value_of(record, name) or 0.0), default=None)
 
 
 def is_higher_better(score: str) -> bool:
-    """Of a score that no metric of ours has, too: it grows."""
+    """True for a score that no metric of ours has."""
     try:
         return higher_is_better(score)
     except RecipeError:
@@ -224,12 +204,11 @@ def is_higher_better(score: str) -> bool:
 
 
 def title_of(score: str) -> str:
-    """In words."""
     return _TITLES.get(score, score)
 
 
-def write_run_score(value: float | None, name: str) -> str:
-    """With as many digits as it deserves."""
+def format_run_score(value: float | None, name: str) -> str:
+    """'70.8', or '0.123' for a loss."""
     if value is None:
         return "–"
     return f"{value:.3f}" if name in IN_OWN_UNIT else f"{value:.1f}"
@@ -240,7 +219,7 @@ AXES: tuple[Axis, ...] = get_args(Axis)
 
 
 class Track:
-    """Places the records of a run."""
+    """Places the records of a run on an x axis."""
 
     def __init__(self, run: ShownRun) -> None:
         steps = sorted(run.steps(), key=lambda record: record["step"])
@@ -253,13 +232,13 @@ class Track:
         self._pauses = list(find_run_pauses(run))
 
     def place(self, record: JsonRecord, axis: Axis) -> float:
-        """Where a step's or an evaluation's record stands."""
+        """Of a step's or an evaluation's record."""
         if axis == "step":
             return float(record["step"])
         return self.minutes(record["time"]) if axis == "minutes" else self.tokens(record["step"])
 
     def minutes(self, time: float) -> float:
-        """Of work, up to this Unix time."""
+        """Of training, up to this Unix time."""
         paused = sum(seconds for resumed, seconds in self._pauses if resumed <= time)
         return (time - self._start - paused) / 60
 
@@ -268,13 +247,13 @@ class Track:
         return self._tokens[max(0, bisect.bisect_right(self._steps, step) - 1)]
 
     def points(self, records: Iterable[JsonRecord], name: str, axis: Axis) -> list[tuple[float, float]]:
-        """Place and value of each record that has one; a loss that is not a number leaves a gap."""
+        """Place and value of each record that has one; a non-finite loss leaves a gap."""
         found = [(self.place(record, axis), value_of(record, name)) for record in records]
         return [(place, value) for place, value in found if value is not None]
 
 
 def _find_start(run: ShownRun) -> float:
-    """When it was started, or else the beginning of the first record."""
+    """When it was started, or else the first record's first step."""
     started = number(run.manifest, "started")
     if started is not None:
         return started
@@ -283,7 +262,7 @@ def _find_start(run: ShownRun) -> float:
 
 
 def find_run_pauses(run: ShownRun) -> Iterable[tuple[float, float]]:
-    """When the run was resumed, and for how many seconds nothing had happened before that: no record, no resume."""
+    """When the run was resumed, and the seconds without any record before that."""
     given = run.manifest.get("resumed")
     moments = [number({"time": moment}, "time") for moment in given] if isinstance(given, list) else []
     resumed = sorted({moment for moment in moments if moment is not None})
@@ -299,9 +278,9 @@ def find_run_pauses(run: ShownRun) -> Iterable[tuple[float, float]]:
 class RunSummary:
     """One run, or the mean of several."""
 
-    score: float | None  # the best evaluation's, while training
+    score: float | None  # of the best evaluation during training
     loss: float | None  # of the last record
-    seconds: float | None  # of work from the start to the end, or to the last record
+    seconds: float | None  # of training, from the start to the end or the last record
     step_seconds: float | None
     tokens_per_second: float | None
     peak_bytes: float | None
@@ -312,27 +291,24 @@ class RunSummary:
 def summarise_run(run: ShownRun, *, score: str | None = None, tensors: bool = True) -> RunSummary:
     """From its manifest and records. `score`: instead of its own; `tensors`: as in `measured_peak`."""
     steps = run.steps()
-    later = steps[1:] or steps  # the first record has the warm-up
+    speed = summarise_steps(steps)
     score = score or run.score
     best = find_best(run, score)
-    forecast = inner(run.manifest, "forecast")
+    prediction = inner(run.manifest, "prediction")
     return RunSummary(
         score=None if best is None else value_of(best, score),
         loss=number(steps[-1], "loss") if steps else None,
         seconds=_measure_seconds(run),
-        step_seconds=_median([record["step_seconds"] for record in later]),
-        tokens_per_second=_median(
-            [rate for record in later if (rate := number(record, "tokens_per_second")) is not None]
-        ),
+        step_seconds=speed.step_seconds,
+        tokens_per_second=speed.tokens_per_second,
         peak_bytes=measured_peak(run, tensors=tensors)[0],
-        predicted_bytes=number(forecast, "predicted_peak_bytes"),
-        predicted_step_seconds=number(forecast, "predicted_step_seconds"),
+        predicted_bytes=number(prediction, "predicted_peak_bytes"),
+        predicted_step_seconds=number(prediction, "predicted_step_seconds"),
     )
 
 
 def find_best(run: ShownRun, score: str | None = None) -> dict[str, Any] | None:
-    """The best evaluation after the first step, by the run's own score or by this one: on validation, or where there is
-    none on what there is."""
+    """The best evaluation after step 0, by the run's own score or this one: on validation, or else the first split."""
     records = run.by_split.get("validation") or next(iter(run.by_split.values()), [])
     return best_of([record for record in records if record["step"] > 0], score or run.score)
 
@@ -348,12 +324,12 @@ def summarise_runs(runs: Sequence[ShownRun], *, score: str | None = None, tensor
 
 
 def measured_peak(run: ShownRun, *, tensors: bool = True) -> tuple[float | None, str]:
-    """Bytes at the peak, and what they are of: tensors where they were counted, else what the records say. Without
-    `tensors` always what the records say: beside runs whose tensors nobody has counted."""
-    forecast = inner(run.manifest, "forecast")
-    peak = number(forecast, "measured_peak_bytes")
+    """Peak bytes, and of what: tensors where they were measured, else what the records say. Without `tensors` always
+    what the records say, to compare with runs whose tensors were not measured."""
+    prediction = inner(run.manifest, "prediction")
+    peak = number(prediction, "measured_peak_bytes")
     if tensors and peak is not None:
-        return peak, str(forecast.get("measured_peak_is", ""))
+        return peak, str(prediction.get("measured_peak_is", ""))
     recorded = [size for record in run.steps() if (size := number(record, "memory_bytes"))]
     on_gpu = inner(run.manifest, "hardware").get("device") == "cuda"
     what = "allocated on the device" if on_gpu else "resident memory of the process"
@@ -361,12 +337,12 @@ def measured_peak(run: ShownRun, *, tensors: bool = True) -> tuple[float | None,
 
 
 def peaks_count_tensors(runs: Sequence[ShownRun]) -> bool:
-    """Whether tensors were counted of all, so that their peaks can be compared. A run counts them when it ends."""
-    return all(number(inner(run.manifest, "forecast"), "measured_peak_bytes") is not None for run in runs)
+    """Whether the tensors of all runs were measured, which happens at their end, so that peaks can be compared."""
+    return all(number(inner(run.manifest, "prediction"), "measured_peak_bytes") is not None for run in runs)
 
 
 def counts_tensors(run: ShownRun, *, tensors: bool = True) -> bool:
-    """Whether `measured_peak` is one of tensors, as the predicted one is; a process's memory holds more."""
+    """Whether `measured_peak` is of tensors, as the predicted one is; a process's memory holds more."""
     return (tensors and peaks_count_tensors([run])) or inner(run.manifest, "hardware").get("device") == "cuda"
 
 
@@ -378,7 +354,3 @@ def _measure_seconds(run: ShownRun) -> float | None:
         return None
     paused = sum(seconds for resumed, seconds in find_run_pauses(run) if begin <= resumed <= end)
     return max(0.0, end - begin - paused)
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None

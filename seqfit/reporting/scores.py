@@ -1,25 +1,18 @@
 """Scores and predictions of a run, and the time to a score that all candidates reach.
 
-Every score of a run as a table: before, at the best evaluation, at the last one, and as evaluated afterwards.
+`show_scores`: a table of all scores: before fine-tuning, at the best and the last evaluation, and by `seqfit evaluate`;
+of several runs a row each, with the best evaluation.
 
-In: a subject. Out: a section; of several runs a line for each, with what it reached at its best. Left out where nothing
-was evaluated.
-
-The model's answers: what `seqfit evaluate` wrote comes in, a section of the page goes out.
-
-Where an answer is right or wrong (qa, classify, multilabel, multiple-choice, math), each row is judged by the metric
-that scored the whole split; a summary, a translation or a score has no such verdict. Of one run ten answers are open,
-wrong ones first, and the others folded; buttons show one kind only. Of several runs ten rows that all have answered,
-those first on which they differ:
+`show_predictions`: what `seqfit evaluate` wrote. Where a prediction is correct or not (qa, classify, multilabel,
+multiple-choice, math), each row is checked with the metric that scored the split; a summary, a translation or a score
+has no such label. A single run shows ten predictions, incorrect ones first, and folds the others; buttons filter. Of
+several runs ten rows that all have predicted, those first on which they differ:
 
     who wrote the first program?      reference  Ada Lovelace
-                                      baseline    Ada Lovelace   right
-                                      bf16       Charles        wrong
+                                      baseline   Ada Lovelace   correct
+                                      bf16       Charles        incorrect
 
-Time to quality: how long each way takes to a score that all of them reach.
-
-In: a subject with several ways. Out: a section with the scores over minutes and a table. The common best is the best
-score that every way has reached; a way that once lay above it has reached it.
+`show_quality`: how long each group of runs takes to a score that all of them reach, with a chart over minutes:
 
     best of baseline 80, of bf16 78    common best 78      95% of it: 74.1     baseline 6.0 min   bf16 4.2 min
                                                           99% of it: 77.2     baseline 9.0 min   bf16 8.1 min
@@ -42,10 +35,10 @@ from seqfit.reporting.runs import (
     Track,
     best_of,
     find_best,
+    format_run_score,
     is_higher_better,
     title_of,
     value_of,
-    write_run_score,
 )
 from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_seconds
@@ -59,7 +52,7 @@ _MOST_RUNS = 60
 
 
 def show_scores(subject: ReportSubject) -> Html | None:
-    """Of one run everything, of several the best of each."""
+    """All scores of a single run, the best evaluation of each of several."""
     return _of_one(subject.single) if subject.single is not None else _of_several(subject)
 
 
@@ -69,18 +62,18 @@ def _of_one(run: ShownRun) -> Html | None:
         return None
     names = dict.fromkeys([run.score, *(name for column in columns.values() for name in column)])
     rows = [
-        [title_of(name), *(write_run_score(column.get(name), name) for column in columns.values())] for name in names
+        [title_of(name), *(format_run_score(column.get(name), name) for column in columns.values())] for name in names
     ]
-    said = {
+    remarks = {
         str(name): text
         for kind in ("signatures", "absent")
         for evaluation in run.evaluated.values()
         for name, text in inner(evaluation, kind).items()
     }
-    notes = [element("p", f"{name}: {text}", class_="note") for name, text in said.items()]
+    notes = [element("p", f"{name}: {text}", class_="note") for name, text in remarks.items()]
     own_unit = " and ".join(title_of(name) for name in names if name in IN_OWN_UNIT)
     note = f"From 0 to 100, except {own_unit}. " if own_unit else "From 0 to 100. "
-    note += "Step 0 is the model before fine-tuning; the best and the last step follow."
+    note += "Step 0 is the model before fine-tuning, followed by the best and the last evaluation."
     return section("Scores", table(["score", *columns], rows), *notes, note=note)
 
 
@@ -88,7 +81,7 @@ def _list_columns(run: ShownRun) -> dict[str, ScoreColumn]:
     columns: dict[str, ScoreColumn] = {}
     for split, records in run.by_split.items():
         chosen = (record for record in (records[0], best_of(records, run.score), records[-1]) if record is not None)
-        for record in chosen:  # the same step twice is one column
+        for record in chosen:  # the same step is one column
             scores = _numbers(record["scores"])
             columns[f"{split}, step {record['step']:,}"] = {**scores, "loss": number(record, "loss")}
     for split, evaluation in run.evaluated.items():
@@ -106,16 +99,21 @@ def _numbers(scores: JsonRecord) -> dict[str, float | None]:
 
 
 def _of_several(subject: ReportSubject) -> Html | None:
-    """A line for each run: the step of its best evaluation, and all scores of it."""
+    """A row per run, with all scores of its best evaluation."""
     found = [(run, best) for run in subject.runs if (best := find_best(run)) is not None]
     if not found:
         return None
     names = list(dict.fromkeys(["loss", *(name for _, best in found for name in best["scores"])]))
     rows = [
-        [run.name, best["split"], f"{best['step']:,}", *(write_run_score(value_of(best, name), name) for name in names)]
+        [
+            run.name,
+            best["split"],
+            f"{best['step']:,}",
+            *(format_run_score(value_of(best, name), name) for name in names),
+        ]
         for run, best in found[:_MOST_RUNS]
     ]
-    note = "Of each run the evaluation that its checkpoint was chosen by."
+    note = "The evaluation that chose the checkpoint of each run."
     if len(found) > _MOST_RUNS:
         note += f" The first {_MOST_RUNS} of {len(found)} runs."
     return section("Scores", table(["run", "split", "step", *map(title_of, names)], rows), note=note)
@@ -124,9 +122,9 @@ def _of_several(subject: ReportSubject) -> Html | None:
 SHOWN = 50
 OPENED = 10  # of them without a click
 SIDE_BY_SIDE = 10  # rows of several runs
-_NO_ANSWER = "(no answer)"
-_NOT_EVALUATED = "No split was evaluated: seqfit evaluate RUN shows ten answers with their references."
-_VERDICTS = {
+_EMPTY = "(empty)"
+_NOT_EVALUATED = "No split was evaluated; run seqfit evaluate RUN to see predictions with their references."
+_METRICS = {
     "qa": ("squad", "em"),
     "classify": ("accuracy", "accuracy"),
     "multiple-choice": ("accuracy", "accuracy"),
@@ -135,15 +133,15 @@ _VERDICTS = {
 }
 
 
-def show_answers(subject: ReportSubject) -> Html | None:
-    """Of every split that was evaluated afterwards; where none was, how to get them."""
+def show_predictions(subject: ReportSubject) -> Html | None:
+    """Of every split that `seqfit evaluate` has scored; where there is none, how to get them."""
     if subject.runs and not any(run.evaluated for run in subject.runs):
-        return section("Answers", note=_NOT_EVALUATED)
+        return section("Predictions", note=_NOT_EVALUATED)
     if subject.single is not None:
         run, recipe = subject.single, subject.single.known_recipe
         if recipe is None:
             return None
-        parts = [show_predictions({**found, "split": split}, recipe.task) for split, found in run.evaluated.items()]
+        parts = [show_split({**found, "split": split}, recipe.task) for split, found in run.evaluated.items()]
         return join(parts) if parts else None
     splits = dict.fromkeys(split for run in subject.runs for split in run.evaluated)
     shown = [part for split in splits if (part := _show_together(subject, split)) is not None]
@@ -151,73 +149,75 @@ def show_answers(subject: ReportSubject) -> Html | None:
 
 
 def _show_together(subject: ReportSubject, split: str) -> Html | None:
-    """The same rows as answered by each way, its first run that was evaluated."""
+    """The same rows as predicted by each group: by its first run that was evaluated."""
     answered: dict[str, dict[tuple[str, str], Mapping[str, Any]]] = {}
-    for way, runs in subject.ways.items():
+    for group, runs in subject.groups.items():
         run = next((run for run in runs if run.evaluated.get(split, {}).get("predictions")), None)
         if run is not None:
-            answered[way] = {(str(row["id"]), row["source"]): row for row in run.evaluated[split]["predictions"]}
+            answered[group] = {(str(row["id"]), row["source"]): row for row in run.evaluated[split]["predictions"]}
     if len(answered) < 2:
         return None
     first = next(iter(answered.values()))
     common = [key for key in first if all(key in rows for rows in answered.values())]
-    title = f"Answers on {split}, side by side"
+    title = f"Predictions on {split}, side by side"
     if not common:
         return section(title, note="The runs have no evaluated row in common.")
     differing = [key for key in common if len({rows[key]["prediction"] for rows in answered.values()}) > 1]
     chosen = [*differing, *(key for key in common if key not in set(differing))][:SIDE_BY_SIDE]
     recipe = subject.runs[0].known_recipe
     task = None if recipe is None else recipe.task
-    shown = [_show_row({way: rows[key] for way, rows in answered.items()}, task) for key in chosen]
-    note = f"{len(chosen)} of {len(common):,} rows that all have answered; on {len(differing):,} their answers differ."
+    shown = [_show_row({group: rows[key] for group, rows in answered.items()}, task) for key in chosen]
+    note = f"{len(chosen)} of {len(common):,} rows that all runs have; predictions differ in {len(differing):,}."
     return section(title, *shown, note=note)
 
 
 def _show_row(rows: Mapping[str, Mapping[str, Any]], task: TaskRecipe | None) -> Html:
     first = next(iter(rows.values()))
     reference = [element("b", "reference"), folded(_join_references(first)), ""]
-    lines = [[way, folded(row["prediction"] or _NO_ANSWER), _mark(row, task)] for way, row in rows.items()]
-    return element("div", folded(first["source"]), table(["way", "answer", ""], [reference, *lines]), class_="example")
+    lines = [[group, folded(row["prediction"] or _EMPTY), _mark(row, task)] for group, row in rows.items()]
+    return element(
+        "div", folded(first["source"]), table(["run", "prediction", ""], [reference, *lines]), class_="example"
+    )
 
 
 def _mark(row: Mapping[str, Any], task: TaskRecipe | None) -> Html | str:
-    if task is None or task.name not in _VERDICTS:
+    if task is None or task.name not in _METRICS:
         return ""
-    return badge("right", "good") if is_right(row, task) else badge("wrong", "bad")
+    return badge("correct", "good") if is_correct(row, task) else badge("incorrect", "bad")
 
 
 def _join_references(row: Mapping[str, Any]) -> str:
-    return " / ".join(dict.fromkeys(row["references"])) or _NO_ANSWER
+    return " / ".join(dict.fromkeys(row["references"])) or _EMPTY
 
 
-def show_predictions(evaluation: Mapping[str, Any], task: TaskRecipe) -> Html:
-    """The first answers of a split."""
+def show_split(evaluation: Mapping[str, Any], task: TaskRecipe) -> Html:
+    """The first predictions of a split."""
     everything = evaluation.get("predictions", [])
     rows = everything[:SHOWN]
-    title = f"Answers on {evaluation['split']}"
+    title = f"Predictions on {evaluation['split']}"
     if not rows:
-        return section(title, note="The evaluation kept no answers.")
+        return section(title, note="The evaluation kept no predictions.")
     note = f"The first {len(rows):,} of {len(everything):,}" if len(rows) < len(everything) else f"All {len(rows):,}"
-    if task.name not in _VERDICTS:
+    if task.name not in _METRICS:
         return section(title, *_open_some([(row, None) for row in rows]), note=f"{note}.")
-    judged = [(row, is_right(row, task)) for row in rows]
+    judged = [(row, is_correct(row, task)) for row in rows]
     wrong, right = [pair for pair in judged if not pair[1]], [pair for pair in judged if pair[1]]
     samples = right[: max(OPENED // 2, OPENED - len(wrong))]
     failures = wrong[: OPENED - len(samples)]
     order = [*failures, *samples, *wrong[len(failures) :], *right[len(samples) :]]
     filters = _filter_buttons({"all": len(rows), "bad": len(wrong), "good": len(right)})
-    return section(title, filters, *_open_some(order), note=f"{note}, wrong ones first.")
+    return section(title, filters, *_open_some(order), note=f"{note}, incorrect ones first.")
 
 
 def _open_some(judged: Sequence[tuple[Mapping[str, Any], bool | None]]) -> list[Html]:
-    """The first ten answers, and the others folded."""
+    """The first ten, and the others folded."""
     first, others = judged[:OPENED], judged[OPENED:]
     return [_table(first), *([disclosure(f"{len(others)} more", _table(others))] if others else [])]
 
 
-def is_right(prediction: Mapping[str, Any], task: TaskRecipe) -> bool:
-    """Whether the answer equals a reference after the metric's own normalisation."""
-    metric, name = _VERDICTS[task.name]
+def is_correct(prediction: Mapping[str, Any], task: TaskRecipe) -> bool:
+    """Whether it equals a reference after the metric's own normalisation."""
+    metric, name = _METRICS[task.name]
     found = score(
         [metric],
         [prediction["references"]],
@@ -234,21 +234,21 @@ def _table(judged: Sequence[tuple[Mapping[str, Any], bool | None]]) -> Html:
         [
             folded(row["source"]),
             folded(_join_references(row)),
-            folded(row["prediction"] or _NO_ANSWER),
+            folded(row["prediction"] or _EMPTY),
         ]
         for row, _ in judged
     ]
     names = ["source", "reference", "prediction"]
     if any(verdict is None for _, verdict in judged):
         return table(names, cells, class_="predictions")
-    marks = [badge("right", "good") if right else badge("wrong", "bad") for _, right in judged]
+    marks = [badge("correct", "good") if right else badge("incorrect", "bad") for _, right in judged]
     return table(
         ["", *names], [[mark, *row] for mark, row in zip(marks, cells, strict=True)], class_="predictions judged"
     )
 
 
 def _filter_buttons(counts: Mapping[str, int]) -> Html:
-    words = {"all": "All", "bad": "Wrong", "good": "Right"}
+    words = {"all": "All", "bad": "Incorrect", "good": "Correct"}
     buttons = [
         element("button", f"{words[kind]} {count}", type="button", data_show=kind, aria_pressed=pressed)
         for (kind, count), pressed in zip(counts.items(), ("true", "false", "false"), strict=True)
@@ -261,42 +261,42 @@ _ScorePoints = list[tuple[float, float]]
 
 
 def show_quality(subject: ReportSubject) -> Html | None:
-    """Left out where fewer than two ways were scored while training, or all only at their end."""
+    """Left out where fewer than two groups were scored during training, or all only at their end."""
     if subject.single is not None or not subject.runs:
         return None
     score = subject.runs[0].score
-    curves = {way: [_scored(run, score) for run in runs] for way, runs in subject.ways.items()}
-    curves = {way: [points for points in found if points] for way, found in curves.items()}
-    curves = {way: found for way, found in curves.items() if found}
+    curves = {group: [_scored(run, score) for run in runs] for group, runs in subject.groups.items()}
+    curves = {group: [points for points in found if points] for group, found in curves.items()}
+    curves = {group: found for group, found in curves.items() if found}
     if len(curves) < 2 or all(len(points) < 2 for found in curves.values() for points in found):
         return None
     common = find_common(curves, score)
     targets = [share * common if is_higher_better(score) else common / share for share in _SHARES]
     rows = [
         [
-            way,
-            write_run_score(_best_mean(found, score), score),
-            *(_say_minutes(found, target, score) for target in targets),
+            group,
+            format_run_score(_best_mean(found, score), score),
+            *(_format_minutes(found, target, score) for target in targets),
         ]
-        for way, found in curves.items()
+        for group, found in curves.items()
     ]
     heads = [
-        f"to {write_run_score(target, score)} ({share:.0%})" for share, target in zip(_SHARES, targets, strict=True)
+        f"to {format_run_score(target, score)} ({share:.0%})" for share, target in zip(_SHARES, targets, strict=True)
     ]
     note = (
-        f"The best {title_of(score)} that all ways reach is {write_run_score(common, score)}. Minutes are those of the "
-        f"whole run, evaluations included, to the first evaluation that reaches the target; the mean over seeds."
+        f"The best {title_of(score)} that all runs reach is {format_run_score(common, score)}. Time from the start of "
+        f"the run, evaluations included, to the first evaluation that reaches the target; the mean over seeds."
     )
     chart = figure(
         _draw(subject, curves, targets), f"{title_of(score)} over time", "dotted: 95% and 99%", name="time-to-quality"
     )
     return section(
-        "Time to quality", figures([chart]), table(["way", "best", *heads], rows, numbers=range(1, 4)), note=note
+        "Time to quality", figures([chart]), table(["run", "best", *heads], rows, numbers=range(1, 4)), note=note
     )
 
 
 def find_common(curves: dict[str, list[_ScorePoints]], score: str) -> float:
-    """The best value that every way has reached, on average over its seeds."""
+    """The best value that every group has reached, on average over its seeds."""
     bests = [_best_mean(found, score) for found in curves.values()]
     return min(bests) if is_higher_better(score) else max(bests)
 
@@ -318,7 +318,7 @@ def _best_mean(found: Sequence[_ScorePoints], score: str) -> float:
     return statistics.fmean(best(value for _, value in points) for points in found)
 
 
-def _say_minutes(found: Sequence[_ScorePoints], target: float, score: str) -> str:
+def _format_minutes(found: Sequence[_ScorePoints], target: float, score: str) -> str:
     reached = [minutes for points in found if (minutes := minutes_to(points, target, score)) is not None]
     if not reached:
         return "not reached"
@@ -329,15 +329,15 @@ def _say_minutes(found: Sequence[_ScorePoints], target: float, score: str) -> st
 def _draw(subject: ReportSubject, curves: dict[str, list[_ScorePoints]], targets: Sequence[float]) -> go.Figure:
     lines = [
         ChartLine(
-            way,
+            group,
             points,
-            subject.colour(way),
-            subject.dash(way),
-            subject.width(way),
-            group=way,
+            subject.colour(group),
+            subject.dash(group),
+            subject.width(group),
+            group=group,
             markers=True,
         )
-        for way, found in curves.items()
+        for group, found in curves.items()
         for points in found
     ]
     drawn = draw_lines(lines, x="minutes")

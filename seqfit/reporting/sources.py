@@ -1,7 +1,7 @@
-"""How to get the same again: command, recipe, strategy, environment, manifest; and what happened on the way.
+"""How to reproduce a run (command, recipe, strategy, environment, manifest), and its events.
 
-In: a subject. Out: two sections. Secrets in commands and addresses are masked. Of several runs the recipes stand folded
-below each other, and events are those of all, by run.
+In: a subject. Out: two sections. Secrets in commands and addresses are masked. Several runs have folded recipes and one
+table of events.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from seqfit.reporting.runs import ShownRun
 from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir import files
 from seqfit.rundir.masking import mask_text
-from seqfit.rundir.records import SNAPSHOT
+from seqfit.rundir.records import EventKind
 from seqfit.units import format_bytes, format_seconds
 
 _MOST_EVENTS = 200
 _MOST_RUNS = 24  # whose recipes are written out; the others have theirs in their directories
-# What every run has, and says nothing of this one.
-_USUAL = {"plan", "precision", "forecast", SNAPSHOT}
+# What every run has.
+_USUAL = {EventKind.PLAN, EventKind.PRECISION, EventKind.PREDICTION, EventKind.SNAPSHOT}
 
 
 def show_events(subject: ReportSubject) -> Html | None:
-    """Of one run all, in order, but snapshots, which are bands; of several those that are not the same in every run."""
+    """All events of one run, without snapshots, which charts show; of several runs those that not every run has."""
     single = subject.single
     if single is not None:
         rows = [
             [_after(single, event["time"]), badge(event["kind"], "plain"), event["message"]]
             for event in single.events()
-            if event["kind"] != SNAPSHOT
+            if event["kind"] != EventKind.SNAPSHOT
         ]
-        heads = ["after", "kind", "what happened"]
+        heads = ["time", "kind", "event"]
     else:
         rows = [
             [run.name, badge(event["kind"], "plain"), event["message"]]
@@ -42,19 +42,19 @@ def show_events(subject: ReportSubject) -> Html | None:
             for event in run.events()
             if event["kind"] not in _USUAL
         ]
-        heads = ["run", "kind", "what happened"]
+        heads = ["run", "kind", "event"]
     if not rows:
         return None
-    note = f"Fallbacks, retries, cuts, new bests: whatever a reader should know.{_count_snapshots(single)}"
+    note = f"Decisions, fallbacks, retries and warnings of the run.{_count_snapshots(single)}"
     if len(rows) > _MOST_EVENTS:
-        note += f" The first {_MOST_EVENTS} of {len(rows):,}; the rest is in {files.EVENTS}."
+        note += f" The first {_MOST_EVENTS} of {len(rows):,}; {files.EVENTS} has the rest."
     shown = table(heads, rows[:_MOST_EVENTS], class_="events" if single is not None else None)
     return section("Events", shown if single is not None else disclosure(f"{len(rows):,} events", shown), note=note)
 
 
 def _count_snapshots(run: ShownRun | None) -> str:
     """' 3 snapshots are not listed.', or '' where there is none."""
-    count = 0 if run is None else sum(event["kind"] == SNAPSHOT for event in run.events())
+    count = 0 if run is None else sum(event["kind"] == EventKind.SNAPSHOT for event in run.events())
     return f" {count:,} snapshot{' is' if count == 1 else 's are'} not listed." if count else ""
 
 
@@ -63,20 +63,20 @@ def _after(run: ShownRun, time: float) -> str:
 
 
 def show_sources(subject: ReportSubject) -> Html | None:
-    """Everything that it takes."""
+    """Commands, recipes and environments."""
     parts: list[Html] = []
     if subject.comparison is not None and subject.comparison.command:
         parts.append(command_line(mask_text(subject.comparison.command)))
     if subject.comparison is not None:
         parts += _describe_matrix(subject)
-        shown = [runs[0] for runs in subject.ways.values()]  # their trials differ in seeds alone
+        shown = [runs[0] for runs in subject.groups.values()]  # its other trials differ in the seed only
     else:
         shown = subject.runs
     for run in shown[:_MOST_RUNS]:
         parts += _describe(run, subject)
     if len(shown) > _MOST_RUNS:
-        parts.append(element("p", f"{len(shown) - _MOST_RUNS} more runs are not written out here.", class_="note"))
-    return section("How to get this again", *parts) if parts else None
+        parts.append(element("p", f"{len(shown) - _MOST_RUNS} more runs are not listed here.", class_="note"))
+    return section("How to reproduce", *parts) if parts else None
 
 
 def _describe_matrix(subject: ReportSubject) -> list[Html]:
@@ -88,17 +88,17 @@ def _describe_matrix(subject: ReportSubject) -> list[Html]:
     ]
     recipe = mask_text(subject.comparison.matrix.recipe)
     return [
-        disclosure("Candidates", table(["way", "kind", "overrides"], rows)),
-        disclosure("Recipe of all", code(recipe)),
+        disclosure("Candidates", table(["candidate", "kind", "overrides"], rows)),
+        disclosure("Recipe of all candidates", code(recipe)),
     ]
 
 
 def _describe(run: ShownRun, subject: ReportSubject) -> list[Html]:
-    """The command in the open, the rest folded."""
+    """The command, and the rest folded."""
     before = "" if subject.single is not None else f"{run.name}: "
-    said = mask_text(_runnable(str(run.manifest.get("command") or "")))
-    parts = [command_line(said)] if said and subject.comparison is None else []
-    parts.append(disclosure(f"{before}Environment", table(["what", "value"], _environment(run))))
+    command = mask_text(_runnable(str(run.manifest.get("command") or "")))
+    parts = [command_line(command)] if command and subject.comparison is None else []
+    parts.append(disclosure(f"{before}Environment", table(["name", "value"], _environment(run))))
     if run.known_recipe is not None and subject.comparison is None:
         parts.append(disclosure(f"{before}Recipe", code(mask_text(dump_recipe(run.known_recipe)))))
     strategy = run.path / files.STRATEGY
@@ -111,7 +111,7 @@ def _describe(run: ShownRun, subject: ReportSubject) -> list[Html]:
 
 
 def _runnable(given: str) -> str:
-    """As it is typed: the first word is where Python found the program."""
+    """As it is typed: the first word is the path of the program."""
     program, _, rest = given.partition(" ")
     return f"seqfit {rest}".strip() if PurePath(program).name in ("seqfit", "__main__.py") else given
 

@@ -1,13 +1,13 @@
-"""What a page is about: places come in, runs in their groups and what was compared go out.
+"""What a page is about: paths come in, groups of runs and what was compared go out.
 
     runs/demo                      one run
-    runs/demo runs/other           several runs; those that differ in nothing but the seed are one *way*
+    runs/demo runs/other           several runs; those that differ only in the seed are one group
     runs/two runs/four             one strategy, 2 and 4 processes: 'two (2 processes)' and 'four (4 processes)'
     runs                           every run in that folder
-    comparisons/agnews-20260102    a comparison (has comparison.yaml) and all its runs, a way for each candidate
+    comparisons/agnews-20260102    a comparison (has comparison.yaml) and all its runs, one group per candidate
     scaling                        what `seqfit scale --out` wrote
 
-Nothing here fails on a place that is not what it will be: a page that is served live begins before the first run does.
+Nothing here fails on a path that holds no run yet: a live page starts before the first run does.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from seqfit.reporting.charts import ACCENT, series_colour, series_dash
 from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.reporting.runs import ShownRun
 from seqfit.rundir import files
+from seqfit.rundir.records import EventKind
 from seqfit.system import quote
 
 SCALING = "scaling.json"
@@ -34,48 +35,47 @@ _THINNEST, _THICKEST = 1.6, 5.0  # pixels
 
 @dataclass(frozen=True)
 class ReportSubject:
-    """All that a page shows, read."""
+    """All that a page shows."""
 
     title: str
-    ways: dict[str, list[ShownRun]] = field(default_factory=dict)
+    groups: dict[str, list[ShownRun]] = field(default_factory=dict)  # configuration -> its runs
     comparison: Comparison | None = None
     scalings: list[JsonRecord] = field(default_factory=list)
-    gaps: list[str] = field(default_factory=list)  # of the places; runs have their own
+    gaps: list[str] = field(default_factory=list)  # of the paths; runs have their own
 
     @property
     def runs(self) -> list[ShownRun]:
-        """All of them."""
-        return [run for runs in self.ways.values() for run in runs]
+        return [run for runs in self.groups.values() for run in runs]
 
     @property
     def single(self) -> ShownRun | None:
-        """The run, where there is one and nothing else."""
+        """The run, where the page is about one run."""
         return self.runs[0] if len(self.runs) == 1 and self.comparison is None else None
 
-    def colour(self, way: str) -> str:
+    def colour(self, group: str) -> str:
         """The same in every chart."""
         names = self._names()
-        return ACCENT if self.single is not None else series_colour(names.index(way) if way in names else 0)
+        return ACCENT if self.single is not None else series_colour(names.index(group) if group in names else 0)
 
-    def dash(self, way: str) -> str:
-        """Solid, unless there are more ways than colours."""
+    def dash(self, group: str) -> str:
+        """Solid, unless there are more groups than colours."""
         names = self._names()
-        return series_dash(names.index(way) if way in names else 0)
+        return series_dash(names.index(group) if group in names else 0)
 
-    def width(self, way: str) -> float:
+    def width(self, group: str) -> float:
         """Of its lines: those drawn later are thinner, so that curves that coincide can all be seen."""
         names = self._names()
-        later = len(names) - 1 - names.index(way) if way in names else 0
+        later = len(names) - 1 - names.index(group) if group in names else 0
         return min(_THINNEST + 0.8 * later, _THICKEST)
 
     def _names(self) -> list[str]:
         """Those of the comparison first: a candidate without a run keeps its colour, too."""
         candidates = [] if self.comparison is None else [entry.candidate.name for entry in self.comparison.results]
-        return list(dict.fromkeys([*candidates, *self.ways]))
+        return list(dict.fromkeys([*candidates, *self.groups]))
 
 
 def read_report_subject(paths: Sequence[Path]) -> ReportSubject:
-    """Everything that is there, once."""
+    """Everything that is there, each run once."""
     paths = _drop_repeated(paths)
     compared = [path for path in paths if (path / MATRIX).is_file()]
     if len(paths) == 1 and compared:
@@ -89,7 +89,7 @@ def read_report_subject(paths: Sequence[Path]) -> ReportSubject:
         scaling, damage = read_object(path / SCALING)
         scalings += [scaling] if scaling else []
         if path in compared:
-            gaps.append(f"the tables of '{path}' are on its own page: of several places the runs alone are shown")
+            gaps.append(f"the tables of '{path}' are on its own page; a page of several paths shows only the runs")
         if damage or not (found or scaling):
             gaps.append(damage or f"'{path}' holds no run yet")
     runs = _name_apart([run for place in _drop_repeated(places) if (run := open_run(place)) is not None])
@@ -98,7 +98,7 @@ def read_report_subject(paths: Sequence[Path]) -> ReportSubject:
 
 
 def find_runs(path: Path) -> Iterator[Path]:
-    """The path itself, or the runs in it, of a comparison too."""
+    """The path itself, or the runs in it; also of a comparison."""
     if (path / files.MANIFEST).is_file():
         yield path
     elif path.is_dir():
@@ -115,39 +115,41 @@ def open_run(path: Path, name: str = "", resume: str = "") -> ShownRun | None:
 
 
 def group_runs(runs: Sequence[ShownRun]) -> dict[str, list[ShownRun]]:
-    """Runs that differ in nothing but the seed are one way, named by the first of them."""
+    """Runs that differ only in the seed are one group, named by the first of them."""
     groups: dict[str, list[ShownRun]] = {}
     for run in runs:
         groups.setdefault(repr(sorted(read_fields(run).items())), []).append(run)
     counts = {count_processes(run) for run in runs} - {None}
-    return {_name_group(group, tell_processes=len(counts) > 1): group for group in groups.values()}
+    return {_name_group(group, with_processes=len(counts) > 1): group for group in groups.values()}
 
 
-def _name_group(group: Sequence[ShownRun], *, tell_processes: bool) -> str:
+def _name_group(group: Sequence[ShownRun], *, with_processes: bool) -> str:
     """'a', 'a (2 processes)', 'a (2 processes, 3 seeds)'."""
-    count, told = count_processes(group[0]), []
-    if tell_processes and count is not None:
-        told.append(f"{count} process{'' if count == 1 else 'es'}")
+    count, details = count_processes(group[0]), []
+    if with_processes and count is not None:
+        details.append(f"{count} process{'' if count == 1 else 'es'}")
     if len(group) > 1:
-        told.append(f"{len(group)} {'seeds' if differ_in_seed(group) else 'runs'}")
-    return f"{group[0].name} ({', '.join(told)})" if told else group[0].name
+        details.append(f"{len(group)} {'seeds' if differ_in_seed(group) else 'runs'}")
+    return f"{group[0].name} ({', '.join(details)})" if details else group[0].name
 
 
 def differ_in_seed(runs: Sequence[ShownRun]) -> bool:
-    """Whether no two have the same; one whose recipe can't be read has none."""
+    """Whether no two have the same seed; a run whose recipe can't be read has none."""
     seeds = {run.known_recipe.seed for run in runs if run.known_recipe is not None}
     return len(seeds) == len(runs)
 
 
 def count_processes(run: ShownRun) -> int | None:
-    """That trained it together, when it was last started; None where the manifest is damaged."""
-    count = number(run.manifest, "processes")
+    """When it was last started; None where that is not known. Older runs have it in an event, or only a launch."""
+    events = [inner(event, "data") for event in run.events() if event["kind"] == EventKind.PARALLEL]
+    known = [number(record, "processes") for record in (run.manifest, *reversed(events))]
+    is_single = bool(run.manifest) and not run.manifest.get("launch")
+    count = next((count for count in known if count is not None), 1 if is_single else None)
     return None if count is None else int(count)
 
 
 def read_fields(run: ShownRun) -> Fields:
-    """Recipe and strategy with dotted names, without what says nothing of the work: the seed and names. And where it
-    ran, and how: another machine, precision or number of processes is no other seed."""
+    """Recipe and strategy with dotted names, without seed and names, and machine, precision and number of processes."""
     recipe = run.known_recipe
     if recipe is None:
         return {"run": run.name}
@@ -162,7 +164,7 @@ def read_fields(run: ShownRun) -> Fields:
 
 
 def _name_apart(runs: Sequence[ShownRun]) -> list[ShownRun]:
-    """Folders of one name are named by as many of their parents as tell them apart: a/runs/1 and b/runs/1."""
+    """Folders with the same name get as many parents as it takes to distinguish them: a/runs/1 and b/runs/1."""
     parts = {run: run.path.resolve().parts for run in runs}
     for length in range(2, max(map(len, parts.values()), default=0) + 1):
         names = Counter(run.name for run in runs)
@@ -173,7 +175,7 @@ def _name_apart(runs: Sequence[ShownRun]) -> list[ShownRun]:
 
 
 def _drop_repeated(paths: Sequence[Path]) -> list[Path]:
-    """Each place once, as it was first given."""
+    """Each path once, as it was first given."""
     first: dict[Path, Path] = {}
     for path in paths:
         first.setdefault(path.resolve(), path)
@@ -181,26 +183,26 @@ def _drop_repeated(paths: Sequence[Path]) -> list[Path]:
 
 
 def _read_comparison(folder: Path) -> ReportSubject:
-    """From its results; before there are any, its runs alone."""
+    """From its results; before there are any, only its runs."""
     comparison, gaps = None, []
     try:
         comparison = read_results(folder / RESULTS)
         matrix = comparison.matrix
     except (SeqfitError, OSError) as error:
         is_there = (folder / RESULTS).is_file()
-        gaps.append(str(error) if is_there else f"{RESULTS} is not there yet: no round has ended")
+        gaps.append(str(error) if is_there else f"{RESULTS} is not there yet: no repeat has ended")
         try:
             matrix = load_matrix(folder)
         except (SeqfitError, OSError) as second:
             return ReportSubject(folder.name, group_runs(list(_open_all(folder))), None, [], [*gaps, str(second)])
-    ways: dict[str, list[ShownRun]] = {}
+    groups: dict[str, list[ShownRun]] = {}
     resume = f"seqfit submit {quote(folder)}" if matrix.repeats_are_jobs else f"seqfit compare {quote(folder)} --resume"
     for candidate in matrix.candidates:
         trials = [Trial(candidate.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds]
         places = [folder / TRIAL_RUNS / trial.folder for trial in trials]
         runs = [run for place in places if (run := open_run(place, place.name, resume)) is not None]
-        ways |= {candidate.name: runs} if runs else {}
-    return ReportSubject(matrix.name, ways, comparison, [], gaps)
+        groups |= {candidate.name: runs} if runs else {}
+    return ReportSubject(matrix.name, groups, comparison, [], gaps)
 
 
 def _open_all(folder: Path) -> Iterator[ShownRun]:

@@ -1,4 +1,4 @@
-"""Where the time went: a step taken apart by phase, way beside way, and what came between steps.
+"""Where the time went: the phases of a step, and what came between steps.
 
 In: a subject. Out: a section, left out where no run has recorded phases.
 
@@ -20,28 +20,30 @@ from seqfit.rundir.records import BETWEEN_STEPS, PHASES
 from seqfit.units import format_flops, format_seconds, format_share
 
 _OTHER = "other"  # as seqfit.rundir.reader calls it
-_LEAST_SHARE = 0.001  # of a step; what is less has no width
+_LEAST_SHARE = 0.001  # of a step; less is not visible
 
 
-def show_breakdown(subject: ReportSubject) -> Html | None:
-    """Bars of a step, and a table of all the time."""
-    spent = {way: found for way, runs in subject.ways.items() if (found := _mean_spent(runs))}
+def show_time(subject: ReportSubject) -> Html | None:
+    """Bars of a step, and a table of the total time."""
+    spent = {group: found for group, runs in subject.groups.items() if (found := _mean_spent(runs))}
     if not spent:
         return None
-    stacks = {way: step for way in spent if (step := _step_of(spent[way], _count_steps(subject.ways[way])))}
+    stacks = {group: step for group in spent if (step := _step_of(spent[group], _count_steps(subject.groups[group])))}
     shown: list[Html] = []
     if subject.single is not None:
-        shown.append(facts(_say_work(subject.single)))
+        shown.append(facts(_list_rates(subject.single)))
     if stacks:
         drawn = draw_stacks(stacks, say=format_seconds)
         drawn.update_layout(height=bars_height(len(stacks)))
-        shown.append(figures([figure(drawn, "A step by phase", "mean over all recorded steps", name="step-breakdown")]))
-    note = "Phases of all steps, and what came between them. Operations are those that real tokens need."
+        shown.append(
+            figures([figure(drawn, "Phases of a step", "mean over all recorded steps", name="step-breakdown")])
+        )
+    note = "Phases of all steps, and what came between them. FLOP/s count real tokens only."
     return section("Where the time went", *shown, _table(spent), note=note)
 
 
 def _mean_spent(runs: Sequence[ShownRun]) -> dict[str, float]:
-    """Seconds by phase, the mean over the runs that have recorded them; the longest first."""
+    """Seconds by phase, the longest first: the mean over the runs that have recorded phases."""
     found = [spent for run in runs if (spent := sum_phases(run.steps(), _of_the_run(run)))]
     phases = dict.fromkeys(phase for spent in found for phase in spent)
     means = {phase: sum(spent.get(phase, 0.0) for spent in found) / len(found) for phase in phases}
@@ -67,36 +69,36 @@ def _step_of(spent: Mapping[str, float], steps: float) -> dict[str, float]:
 
 
 def _table(spent: Mapping[str, Mapping[str, float]]) -> Html:
-    """Of one way a line for each phase; of several a line for each way."""
+    """A row per phase; of several groups of runs a row per group."""
     if len(spent) == 1:
         (only,) = spent.values()
         rows = [[name, format_seconds(seconds), format_share(share)] for name, seconds, share in list_shares(only)]
         return table(["phase", "time", "share"], rows)
-    shares = {way: {name: share for name, _, share in list_shares(found)} for way, found in spent.items()}
+    shares = {group: {name: share for name, _, share in list_shares(found)} for group, found in spent.items()}
     order = [*(phase.replace("_", " ") for phase in PHASES), _OTHER]
     names = [name for name in order if any(name in found for found in shares.values())]
     lines = [
         [
-            way,
-            format_seconds(sum(spent[way].values())),
+            group,
+            format_seconds(sum(spent[group].values())),
             *("–" if n not in found else format_share(found[n]) for n in names),
         ]
-        for way, found in shares.items()
+        for group, found in shares.items()
     ]
-    return table(["way", "in all", *names], lines)
+    return table(["run", "total", *names], lines)
 
 
-def _say_work(run: ShownRun) -> dict[str, str]:
-    """How busy the last recorded steps were with real tokens; why not, where it is not known."""
+def _list_rates(run: ShownRun) -> dict[str, str]:
+    """Step time, padding, FLOP/s and MFU of the last recorded steps, or why they are not known."""
     last, absent = (run.steps() or [{}])[-1], inner(run.manifest, "absent")
     padding, flops = number(last, "padding_share"), number(last, "model_flops_per_second")
-    share = number(last, "model_flops_share")
+    mfu = number(last, "mfu")
     summary = summarise_run(run)
     seconds, predicted = summary.step_seconds, summary.predicted_step_seconds
     expected = "" if predicted is None else f", predicted {format_seconds(predicted)}"
     return {
-        "A step": "" if seconds is None else f"{format_seconds(seconds)}{expected}",
+        "Time per step": "" if seconds is None else f"{format_seconds(seconds)}{expected}",
         "Padding": "" if padding is None else format_share(padding),
-        "Model operations": format_flops(flops) if flops else str(absent.get("model_flops_per_second", "")),
-        "Of the device's peak": format_share(share) if share else str(absent.get("model_flops_share", "")),
+        "Model FLOP/s": format_flops(flops) if flops else str(absent.get("model_flops_per_second", "")),
+        "MFU": format_share(mfu) if mfu else str(absent.get("mfu", "")),
     }

@@ -1,7 +1,6 @@
-"""The run directory: the only joint between training and everything after it.
+"""The run directory: the only connection between training and everything after it.
 
-`Run` is imported when it is first asked for, with the recipe's schema that it reads: the telemetry sampler needs the
-records alone, and starts several times as fast without.
+Names are imported on first use: the telemetry sampler needs the records only, and starts several times as fast so.
 """
 
 from __future__ import annotations
@@ -9,16 +8,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from seqfit.rundir.records import EvaluationRecord, EventRecord, StepRecord
-from seqfit.rundir.writer import RunWriter
-
 if TYPE_CHECKING:
     from seqfit.rundir.reader import Run
+    from seqfit.rundir.records import EvaluationRecord, EventKind, EventRecord, StepRecord
+    from seqfit.rundir.writer import RunWriter
 
-__all__ = ["EvaluationRecord", "EventRecord", "Run", "RunWriter", "StepRecord"]
+__all__ = ["EvaluationRecord", "EventKind", "EventRecord", "Run", "RunWriter", "StepRecord"]
+_HOMES = {"Run": "reader", "RunWriter": "writer"}
 
 
 def __getattr__(name: str) -> Any:
-    if name != "Run":
+    if name not in __all__:
         raise AttributeError(f"module 'seqfit.rundir' has no attribute '{name}'")
-    return importlib.import_module("seqfit.rundir.reader").Run
+    return getattr(importlib.import_module(f"seqfit.rundir.{_HOMES.get(name, 'records')}"), name)

@@ -1,27 +1,24 @@
-"""Notes that any process of a run may leave in its directory; failures that never end a run.
+"""What processes of a run leave for each other, and failures that never end a run.
 
-Notes that any process of a run may leave in its directory, beside the one that writes it.
-
-In: what went wrong in a process that is about to end. Out: one small file a process, which the next start of the run
-turns into events and removes. Only the first process writes records, and it may not live to hear of the others.
+Only the first process writes records, and it may be gone before it learns of an error elsewhere. So each process may
+leave one note in the run directory, which the next start of the run turns into an event and removes:
 
     ranks/rank-1.json    {"rank": 1, "kind": "out-of-memory", "message": "...", "data": {"step": 7, ...}}
 
-A fault of the user's own (exit codes 2, 3 and 4) is no better after a restart. Where the launcher has named a folder
-for them, it is left there, and every later start of the same group ends at once with the same message.
+An error that the user has to fix (exit codes 2, 3 and 4) would come back after a restart. Where the launcher has set
+SEQFIT_FAULTS to a folder, it is left there, and every later start of the same group ends at once with the same error.
 
-What a run can do without: predictions, samples, trackers, its page. A failure there is an event, and no run's end.
+A run does not need predictions, telemetry, trackers or its page. Their failures are events:
 
-In: what is attempted, and where events go. Out: the event with the cause, and the run goes on.
-
-    with optional_work("telemetry", "nothing is sampled", writer.event):
-        start_the_sampler()                                # PermissionError -> event, 'nothing is sampled: ...'
+    with optional_work(EventKind.TELEMETRY, "nothing is sampled", writer.event):
+        start_the_sampler()                    # PermissionError -> event 'nothing is sampled: PermissionError: ...'
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,10 +26,14 @@ from typing import Any
 
 from seqfit.errors import OutOfMemory, SeqfitError, TrainingFailed, describe_error
 from seqfit.rundir import files
+from seqfit.rundir.atomic import write_text
+from seqfit.rundir.events import Event
 from seqfit.rundir.masking import mask_data, mask_text
-from seqfit.rundir.writer import write_whole
+from seqfit.rundir.records import EventKind, EventRecord
+from seqfit.rundir.writer import to_record
 
 FAULTS = "SEQFIT_FAULTS"  # the folder that a launcher gives its processes
+_FAULT = "fault"
 OWN_FAULTS = {kind.exit_code: kind for kind in (SeqfitError, TrainingFailed, OutOfMemory)}
 
 
@@ -41,13 +42,13 @@ def leave_fault(rank: int, error: SeqfitError) -> None:
     folder = os.environ.get(FAULTS)
     if folder is not None and error.exit_code in OWN_FAULTS:
         parts = {"given": error.given, "rule": error.rule, "change": error.change, "hint": error.hint}
-        write_note(Path(folder), rank, "fault", str(error), exit_code=error.exit_code, **parts)
+        _write(Path(folder), rank, _FAULT, str(error), {"exit_code": error.exit_code, **parts})
 
 
 def find_fault(folder: Path) -> SeqfitError | None:
     """What a process has left, as it was raised."""
-    for note in read_notes(folder):
-        if note["kind"] == "fault":
+    for note in _read(folder):
+        if note["kind"] == _FAULT:
             data = note["data"]
             kind = OWN_FAULTS[data["exit_code"]]
             return kind(data["given"], data["rule"], data["change"], hint=data["hint"])
@@ -62,16 +63,28 @@ def check_no_fault(restarts: int) -> None:
         raise fault
 
 
-def write_note(run: Path, rank: int, kind: str, message: str, **data: Any) -> None:
-    """Leave a note; an earlier one of the same process is replaced."""
+def write_note(run: Path, rank: int, event: Event) -> None:
+    """Leave an event for the next start of the run; an earlier one of the same process is replaced."""
+    record = to_record(event)
+    _write(run, rank, record.kind, record.message, record.data)
+
+
+def _write(run: Path, rank: int, kind: str, message: str, data: dict[str, Any]) -> None:
     folder = run / files.RANKS
     folder.mkdir(parents=True, exist_ok=True)
     note = {"rank": rank, "kind": kind, "message": mask_text(message), "data": mask_data(data)}
-    write_whole(folder / f"rank-{rank}.json", json.dumps(note, ensure_ascii=False) + "\n")
+    write_text(folder / f"rank-{rank}.json", json.dumps(note, ensure_ascii=False) + "\n")
 
 
-def read_notes(run: Path) -> list[dict[str, Any]]:
-    """By rank. One that can't be read is left out: whoever wrote it was killed, and has nothing to say."""
+def read_notes(run: Path) -> list[EventRecord]:
+    """By rank."""
+    kinds = set(EventKind)
+    notes = [note for note in _read(run) if note["kind"] in kinds]
+    return [EventRecord(time.time(), EventKind(note["kind"]), note["message"], note["data"]) for note in notes]
+
+
+def _read(run: Path) -> list[dict[str, Any]]:
+    """By rank. One that can't be read is skipped: its process was killed while it wrote."""
     notes = []
     for path in sorted((run / files.RANKS).glob("rank-*.json")):
         try:
@@ -90,9 +103,9 @@ def remove_notes(run: Path) -> None:
 
 
 @contextmanager
-def optional_work(kind: str, consequence: str, tell: Callable[[str, str], None]) -> Iterator[None]:
-    """Runs what is inside; any exception, a MemoryError, too, becomes an event that names its cause."""
+def optional_work(kind: EventKind, consequence: str, report: Callable[[EventKind, str], None]) -> Iterator[None]:
+    """Runs what is inside; any exception, even a MemoryError, becomes an event that names its cause."""
     try:
         yield
     except Exception as error:  # of whatever kind: the run does not need what failed
-        tell(kind, f"{consequence}: {describe_error(error)}")
+        report(kind, f"{consequence}: {describe_error(error)}")

@@ -1,13 +1,22 @@
-"""Reads a run directory, tolerantly: a torn last line is ignored, a missing optional file is None.
+"""Reads a run directory.
 
-run = Run("runs/demo-20260102-030405")
-run.status            'finished'
-run.steps()[-1]       {'step': 500, 'loss': 0.31, ...}
+    run = Run("runs/demo-20260102-030405")
+    run.status            'finished'
+    run.steps()[-1]       {'step': 500, 'loss': 0.31, ...}
 
-Where the time of a run went: the phases of its steps and what came between them.
+Record files are read in one of three modes. A last line without its end, which a killed process leaves, is never an
+error.
 
-In: a run directory. Out: seconds of each phase, the longest first. What of the steps' time no phase accounts for
-(choosing a learning rate, writing records) is `other`.
+    read_records      strict: a corrupted line is an error, because training continues from these files
+    scan_records      tolerant: what can be read, and a sentence for what can't; a page shows what there is
+    RecordTail        the complete lines since the last call, strictly; for a run that is still going on
+
+    {"step": 10, ...}
+    {"st#p": 20, ...}      strict: "steps.jsonl, line 2 is not a record"    tolerant: skipped, and reported
+    {"step": 30, ...}
+    {"step": 40, "lo       ignored
+
+`summarise_steps` is the one definition of step time and tokens per second; `sum_phases` says where the time went:
 
     10 steps of 2 s, phases {forward: 6, backward: 12, data_wait: 1, evaluation: 5}
     ->   {backward: 12, forward: 6, evaluation: 5, data_wait: 1, other: 1}
@@ -17,21 +26,36 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqfit.errors import RunError
-from seqfit.recipe.load import load_recipe
-from seqfit.recipe.schema import SPLITS, Recipe
 from seqfit.rundir import files
+from seqfit.rundir.atomic import replace_bytes, replaced_by
 from seqfit.rundir.records import BETWEEN_STEPS
 from seqfit.system import lock_file
 
+if TYPE_CHECKING:
+    from seqfit.recipe.schema import Recipe
+
+Record = dict[str, Any]
+_LAST_BYTES = 65536  # that hold at least one whole record
+_NAMED_LINES = 3  # corrupted ones; more are counted
+# Without these a record says nothing; any other missing field leaves a gap where it would be shown.
+_NEEDED: dict[str, dict[str, type | tuple[type, ...]]] = {
+    files.STEPS: {"step": int, "time": (int, float), "step_seconds": (int, float)},
+    files.EVALUATIONS: {"step": int, "split": str, "scores": dict, "time": (int, float)},
+    files.EVENTS: {"time": (int, float), "kind": str, "message": str},
+    files.TELEMETRY: {"time": (int, float), "host": dict, "gpus": list},
+}
+
 
 class Run:
-    """A run on disk. Holds no live objects: every answer is read from a file."""
+    """A run on disk. Holds no live objects: everything is read from a file."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -47,11 +71,13 @@ class Run:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What was to be learnt, as resolved when training started."""
+        """As resolved when training started."""
+        from seqfit.recipe.load import load_recipe  # pydantic, which the telemetry sampler does without
+
         return load_recipe(self.path / files.RECIPE)
 
     @property
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Record:
         """Versions, hardware, commit, data fingerprint, status."""
         manifest = self._read_json(files.MANIFEST)
         assert manifest is not None
@@ -66,8 +92,8 @@ class Run:
     def checkpoint(self) -> Path:
         """The best model, in Hugging Face layout."""
         folder = self.path / files.CHECKPOINT
-        if not folder.is_dir() and files.beside(folder, "old").is_dir():
-            return files.beside(folder, "old")  # the run was killed between the two renames of a save
+        if not folder.is_dir() and replaced_by(folder).is_dir():
+            return replaced_by(folder)  # the run was killed between the two renames of a save
         if not folder.is_dir():
             raise RunError(
                 f"'{self.path}' has no {files.CHECKPOINT} folder (status: {self.status})",
@@ -76,35 +102,37 @@ class Run:
             )
         return folder
 
-    def steps(self) -> list[dict[str, Any]]:
+    def steps(self) -> list[Record]:
         """The logged steps."""
         return read_records(self.path / files.STEPS)
 
-    def evaluations(self) -> list[dict[str, Any]]:
+    def evaluations(self) -> list[Record]:
         """The evaluations, step 0 being the model before fine-tuning."""
         return read_records(self.path / files.EVALUATIONS)
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[Record]:
         """What happened besides steps and evaluations."""
         return read_records(self.path / files.EVENTS)
 
-    def telemetry(self) -> list[dict[str, Any]]:
+    def telemetry(self) -> list[Record]:
         """The samples of GPUs and host."""
         return read_records(self.path / files.TELEMETRY)
 
-    def sensors(self) -> dict[str, Any] | None:
+    def sensors(self) -> Record | None:
         """What was sampled: the GPUs by name, and the reasons for what is absent; None where nothing was."""
         return self._read_json(files.SENSORS)
 
-    def evaluation(self, split: str, *, before: bool = False) -> dict[str, Any] | None:
+    def evaluation(self, split: str, *, before: bool = False) -> Record | None:
         """What `seqfit evaluate` wrote for a split: metrics and predictions, after fine-tuning or before it."""
         return self._read_json(files.evaluation(split, before=before))
 
     def evaluated_splits(self) -> list[str]:
         """The splits that `seqfit evaluate` has scored after fine-tuning."""
+        from seqfit.recipe.schema import SPLITS
+
         return [split for split in SPLITS if (self.path / files.evaluation(split)).is_file()]
 
-    def _read_json(self, name: str) -> dict[str, Any] | None:
+    def _read_json(self, name: str) -> Record | None:
         path = self.path / name
         if not path.is_file():
             return None
@@ -112,46 +140,184 @@ class Run:
             value = json.loads(path.read_text("utf-8"))
             if not isinstance(value, dict):
                 raise ValueError("it holds no object")
-        except ValueError as error:  # not JSON, not UTF-8, or not an object
+        except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or not an object
             raise RunError(
-                f"{path} is damaged ({error})",
-                "a run's JSON files are objects that are written whole",
-                "It was edited or damaged: restore it, or write it anew with seqfit evaluate",
+                f"{path} is corrupted ({error})",
+                "a run's JSON files are objects that are written as a whole",
+                "It was edited or damaged: restore it, or write it again with seqfit evaluate",
             ) from error
         return value
 
 
-def read_records(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a record file; a torn last one (a killed run) is left out."""
+def read_records(path: Path) -> list[Record]:
+    """All records of a file; RunError where a line other than the last is corrupted."""
     if not path.is_file():
         return []
-    lines = path.read_bytes().split(b"\n")  # bytes: a line may be torn inside a character
-    records = []
-    for number, line in enumerate(lines, 1):
+    lines = _split_lines(path.read_bytes())
+    is_truncated = bool(lines) and not lines[-1].is_complete and lines[-1].record is None
+    return [_require(path, line) for line in (lines[:-1] if is_truncated else lines)]
+
+
+@dataclass(frozen=True)
+class ScannedRecords:
+    """The readable records of a file, and what is wrong with the others."""
+
+    records: list[Record]
+    gaps: tuple[str, ...] = ()
+
+
+_SCANNED: dict[Path, tuple[tuple[int, int, int], ScannedRecords]] = {}
+
+
+def scan_records(path: Path) -> ScannedRecords:
+    """What can be read of a file that may not be there. A file that has not changed is not read again: a live page is
+    built every few seconds."""
+    try:
+        state = path.stat()
+    except OSError:
+        return ScannedRecords([])
+    version = state.st_ino, state.st_size, state.st_mtime_ns
+    if path not in _SCANNED or _SCANNED[path][0] != version:
+        _SCANNED[path] = version, _scan(path)  # replaces an older version, which nobody needs any more
+    return _SCANNED[path][1]
+
+
+def _scan(path: Path) -> ScannedRecords:
+    try:
+        lines = _split_lines(path.read_bytes(), _NEEDED.get(path.name, {}))
+    except OSError as error:
+        return ScannedRecords([], (f"{path.name} can't be read ({error.strerror or error})",))
+    corrupted = [line.number for line in lines if line.record is None and line.is_complete]
+    gaps = _describe_corrupted(path.name, corrupted)
+    if lines and lines[-1].record is None and not lines[-1].is_complete:
+        gaps += (f"the last line of {path.name} is truncated: its process was stopped, or is writing it now",)
+    return ScannedRecords([line.record for line in lines if line.record is not None], gaps)
+
+
+def _describe_corrupted(name: str, numbers: Sequence[int]) -> tuple[str, ...]:
+    if not numbers:
+        return ()
+    if len(numbers) > _NAMED_LINES:
+        return (f"{len(numbers)} lines of {name} are corrupted and skipped, the first is line {numbers[0]}",)
+    if len(numbers) == 1:
+        return (f"line {numbers[0]} of {name} is corrupted and skipped",)
+    return (f"lines {', '.join(map(str, numbers))} of {name} are corrupted and skipped",)
+
+
+class RecordTail:
+    """The records that a file has got since the last call."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_bytes = 0
+        self._lines = 0
+
+    def read(self) -> list[Record]:
+        """Complete lines only; none of a file that is not there yet."""
         try:
-            records += [json.loads(line.decode("utf-8"))] if line else []
-        except ValueError as error:  # not JSON, or not UTF-8
-            if number == len(lines):
-                break
-            raise RunError(
-                f"{path}, line {number} is not JSON ({error})",
-                "only the last line of a record file may be torn",
-                "The file was edited or damaged: remove that line",
-            ) from error
-    return records
+            with open(self._path, "rb") as stream:
+                stream.seek(self._read_bytes)
+                new = stream.read()
+        except FileNotFoundError:
+            return []
+        complete = new[: new.rfind(b"\n") + 1]
+        lines = _split_lines(complete, _NEEDED.get(self._path.name, {}), first=self._lines + 1)
+        self._read_bytes += len(complete)
+        self._lines += complete.count(b"\n")
+        return [_require(self._path, line) for line in lines]
+
+
+def read_last_record(path: Path) -> Record | None:
+    """The last complete one, without reading the rest; None where there is none, or it is corrupted."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - _LAST_BYTES))
+            lines = _split_lines(stream.read())
+    except OSError:
+        return None
+    return next((line.record for line in reversed(lines) if line.is_complete), None)
+
+
+def truncate_records(path: Path, *, after_step: int | None = None) -> int:
+    """Remove a truncated last line and the records of later steps; returns how many complete records went.
+
+    A complete line that can't be read stays: the strict reader says what is wrong with it.
+
+        {"step": 10, ...}      after_step=20      {"step": 10, ...}
+        {"step": 20, ...}            ->           {"step": 20, ...}
+        {"step": 30, ...}
+        {"step": 40, "los
+    """
+    if not path.is_file():
+        return 0
+    content = path.read_bytes()
+    lines = [line for line in _split_lines(content) if line.is_complete]
+    kept = [line for line in lines if after_step is None or _step_of(line.record) <= after_step]
+    remaining = b"".join(line.content + b"\n" for line in kept)
+    if remaining != content:
+        replace_bytes(path, remaining)
+    return len(lines) - len(kept)
+
+
+def _step_of(record: Record | None) -> int:
+    step = None if record is None else record.get("step")
+    return step if isinstance(step, int) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    number: int
+    content: bytes
+    is_complete: bool  # ends in a newline
+    record: Record | None
+    problem: str = ""
+
+
+def _split_lines(
+    content: bytes, needed: Mapping[str, type | tuple[type, ...]] | None = None, first: int = 1
+) -> list[_Line]:
+    """Lines that are not empty, with the record of each that is one. Bytes: a character may be truncated, too."""
+    lines = content.split(b"\n")
+    return [
+        _Line(number, line, number - first < len(lines) - 1, *_parse(line, needed or {}))
+        for number, line in enumerate(lines, first)
+        if line
+    ]
+
+
+def _parse(line: bytes, needed: Mapping[str, type | tuple[type, ...]]) -> tuple[Record | None, str]:
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or brackets without end
+        return None, str(error)
+    if not isinstance(record, dict):
+        return None, "it is no JSON object"
+    wrong = [name for name, kind in needed.items() if not isinstance(record.get(name), kind) or record[name] is True]
+    return (None, f"it has no valid '{wrong[0]}'") if wrong else (record, "")
+
+
+def _require(path: Path, line: _Line) -> Record:
+    if line.record is None:
+        raise RunError(
+            f"{path}, line {line.number} is not a record ({line.problem})",
+            "every line of a record file is a JSON object; only the last may be truncated",
+            "The file was edited or damaged: remove that line",
+        )
+    return line.record
 
 
 def is_being_written(run: Path) -> bool:
-    """Whether a process holds the run's lock, which the system takes back however that process ends."""
+    """Whether a process holds the run's lock, which the system releases however that process ends."""
     try:
         lock = os.open(run / files.LOCK, os.O_RDONLY)
     except OSError:
         return False
     try:
-        lock_file(lock, shared=True)  # given back below, microseconds later
+        lock_file(lock, shared=True)  # released below, microseconds later
     except BlockingIOError:
         return True
-    except OSError:  # a file system without locks: what the manifest says has to do
+    except OSError:  # a file system without locks: the manifest's status has to do
         return True
     finally:
         os.close(lock)
@@ -159,27 +325,76 @@ def is_being_written(run: Path) -> bool:
 
 
 def nearby_runs(path: Path) -> list[str]:
-    """Run directories below the path or beside it, the newest first, at most five."""
+    """Run directories in the path, next to it or in runs/, the newest first, at most five."""
     folders = [path, path.parent, Path("runs")]
     manifests = {found.parent for folder in folders for found in folder.glob(f"*/{files.MANIFEST}")}
     newest = sorted(manifests, key=lambda folder: (folder / files.MANIFEST).stat().st_mtime, reverse=True)
     return [str(folder) for folder in newest[:5]]
 
 
+@dataclass(frozen=True)
+class StepSummary:
+    """Step time and throughput of a run; None where no record counts."""
+
+    steps: int  # that were counted
+    step_seconds: float | None  # median over the records
+    tokens_per_second: float | None  # mean real tokens per step / step_seconds
+
+
+def summarise_steps(
+    records: Sequence[Mapping[str, Any]], *, warm_up: int | None = None, exclude: Collection[int] = ()
+) -> StepSummary:
+    """The one definition of step time and tokens per second.
+
+    Left out: records that contain one of the first `warm_up` steps (None: the first record, unless it is the only one)
+    or a step of `exclude`.
+
+        records of 10 steps   900 ms (warm-up)   410 ms   400 ms   420 ms, 4,100 tokens per step
+        ->   410 ms per step, 10,000 tokens/s
+    """
+    windows = list(count_steps(records))
+    if warm_up is None:
+        warm_up = windows[0][1] if len(windows) > 1 else 0
+    counted = [
+        (record, count)
+        for record, count in windows
+        if record["step"] - count >= warm_up
+        and not any(record["step"] - count < step <= record["step"] for step in exclude)
+    ]
+    if not counted:
+        return StepSummary(0, None, None)
+    seconds = statistics.median(record["step_seconds"] for record, _ in counted)
+    timed = [(record, count) for record, count in counted if isinstance(record.get("tokens_per_second"), int | float)]
+    tokens = sum(record["tokens_per_second"] * record["step_seconds"] * count for record, count in timed)
+    per_step = tokens / sum(count for _, count in timed) if timed else None
+    rate = per_step / seconds if per_step is not None and seconds else None
+    return StepSummary(sum(count for _, count in counted), seconds, rate)
+
+
+def count_steps(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int]]:
+    """Each record, and the number of steps since the previous one, which it is the mean of."""
+    before = 0
+    for record in records:
+        yield record, record["step"] - before
+        before = record["step"]
+
+
 def read_time_spent(run: Run) -> dict[str, float]:
-    """Seconds by phase; empty where the run has no record of a step, or was made before phases were recorded."""
+    """Seconds by phase; empty where no step is recorded, or phases are not."""
     return sum_phases(run.steps(), run.manifest.get("phase_seconds", {}))
 
 
 def sum_phases(steps: Sequence[Mapping[str, Any]], of_the_run: Mapping[str, float]) -> dict[str, float]:
-    """Records miss the evaluation after the last of them, the run's own sums miss what came before a resume."""
+    """Seconds by phase, the longest first. `other` is the part of the steps' time that belongs to no phase.
+
+    Records miss the evaluation after the last of them; the run's own sums miss what came before a resume.
+    """
     recorded: dict[str, float] = {}
-    stepping, before = 0.0, 0
-    for record in steps:
+    stepping = 0.0
+    for record, count in count_steps(steps):
         for name, seconds in record.get("phase_seconds", {}).items():
             recorded[name] = recorded.get(name, 0.0) + seconds
-        stepping += record["step_seconds"] * (record["step"] - before)
-        before = record["step"]
+        stepping += record["step_seconds"] * count
     if not recorded:
         return {}
     spent = {name: max(recorded.get(name, 0.0), of_the_run.get(name, 0.0)) for name in {**recorded, **of_the_run}}
@@ -189,7 +404,7 @@ def sum_phases(steps: Sequence[Mapping[str, Any]], of_the_run: Mapping[str, floa
 
 
 def list_shares(spent: Mapping[str, float], at_least: float = 0.0005) -> list[tuple[str, float, float]]:
-    """Name in words, seconds and share of the whole; what would be written as 0.0% is left out."""
-    whole = sum(spent.values())
-    shares = [(name.replace("_", " "), seconds, seconds / whole) for name, seconds in spent.items() if whole > 0]
+    """Name in words, seconds and share of the total; what would be printed as 0.0% is left out."""
+    total = sum(spent.values())
+    shares = [(name.replace("_", " "), seconds, seconds / total) for name, seconds in spent.items() if total > 0]
     return [entry for entry in shares if entry[2] >= at_least]

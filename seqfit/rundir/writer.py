@@ -1,18 +1,7 @@
-"""Writes a run directory: records line by line, files as a whole, and what a resume truncates.
+"""Writes a run directory: records are appended and flushed line by line, other files are replaced as a whole.
 
-Writes a run directory: records are appended and flushed line by line, files are replaced as a whole.
-
-A run that is killed leaves complete lines and at most one torn one, which the reader ignores and a resume cuts off.
-One process writes a run directory at a time: it holds a lock, which the system takes back however the process ends.
-
-What a manifest says of where a run came from: versions and the commit of the working directory.
-
-Cuts a record file back to what a resumed run goes on from.
-
-steps.jsonl  {"step": 10, ...}      after_step=20      {"step": 10, ...}
-             {"step": 20, ...}            ->           {"step": 20, ...}
-             {"step": 30, ...}
-             {"step": 40, "los
+A run that is killed leaves complete lines and at most one truncated one, which the reader ignores and a resume removes.
+One process at a time writes a run directory: it holds a lock, which the system releases however the process ends.
 """
 
 from __future__ import annotations
@@ -24,18 +13,20 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from seqfit.errors import RunError, TrainingFailed
 from seqfit.rundir import files
+from seqfit.rundir.atomic import explained_failures, write_json, write_text
+from seqfit.rundir.events import Event, NonFiniteEvent, RecordsDroppedEvent, SnapshotEvent
 from seqfit.rundir.masking import mask_data, mask_text
-from seqfit.rundir.records import SNAPSHOT, EvaluationRecord, EventRecord, SnapshotRecord, StepRecord
-from seqfit.system import lock_file, quote, replace_file
-from seqfit.units import format_seconds
+from seqfit.rundir.reader import truncate_records
+from seqfit.rundir.records import EvaluationRecord, EventKind, EventRecord, StepRecord
+from seqfit.system import lock_file
 
 _PACKAGES = (
     *("seqfit", "torch", "transformers", "tokenizers", "datasets", "safetensors", "numpy", "pyarrow", "peft"),
@@ -44,7 +35,7 @@ _PACKAGES = (
 
 
 def collect_versions() -> dict[str, str]:
-    """Python's and the packages' versions; one that is not installed as a package is left out."""
+    """Of Python and the packages that are installed."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -55,7 +46,7 @@ def collect_versions() -> dict[str, str]:
 
 
 def find_commit() -> str | None:
-    """Commit of the working directory's repository, with '+changes' where files differ from it; None outside one."""
+    """Commit of the working directory's repository, with '+changes' where files differ; None outside a repository."""
     try:
         commit = _git("rev-parse", "HEAD")
         return f"{commit}+changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
@@ -63,77 +54,13 @@ def find_commit() -> str | None:
         return None
 
 
-def _git(*words: str) -> str:
-    answer = subprocess.run(["git", *words], capture_output=True, text=True, check=True, timeout=10)
-    return answer.stdout.strip()
-
-
-def truncate_records(path: Path, *, after_step: int | None = None) -> int:
-    """Take out a torn last line and the records of later steps, in one go; returns how many whole records went."""
-    if not path.is_file():
-        return 0
-    written = path.read_bytes()
-    lines = written.split(b"\n")[:-1]  # what follows the last line's end is torn, or nothing
-    kept = [line for line in lines if after_step is None or _step_of(line) <= after_step]
-    repaired = b"".join(line + b"\n" for line in kept)
-    if repaired != written:
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        with open(draft, "wb") as stream:
-            stream.write(repaired)
-            stream.flush()
-            os.fsync(stream.fileno())
-        replace_file(draft, path)
-    return len(lines) - len(kept)
-
-
-def _step_of(line: bytes) -> int:
-    """0 where a line can't be read: it stays, and the reader says what is wrong with it."""
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return 0
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()
 
 
 _LOCK_ATTEMPTS = 20
 _LOCK_PAUSE_SECONDS = 0.01
-
-
-@contextmanager
-def explained_failures(path: Path, run: Path | None = None) -> Iterator[None]:
-    """A disk that is full or gone is the user's to put right. `run` is the one that can be resumed then."""
-    try:
-        yield
-    except OSError as error:
-        raise TrainingFailed(
-            f"'{path}' can't be written ({error.strerror or error})",
-            "a run keeps its records on the disk as it goes",
-            f"Make room or mend the disk, then {describe_resume(run) if run is not None else 'try again'}",
-        ) from error
-
-
-def describe_resume(run: Path) -> str:
-    """'go on with: ...', the command that goes on with a run."""
-    return f"go on with: seqfit train {quote(run)} --resume"
-
-
-def write_whole(path: Path, text: str, run: Path | None = None) -> None:
-    """Write to a temporary name, sync, rename: a reader sees the old file or the new one, never half of one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with explained_failures(path, run):
-        try:
-            with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as stream:  # half a surrogate
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            replace_file(temporary, path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
-def write_json(path: Path, value: Any, run: Path | None = None) -> None:
-    """As indented JSON; NaN is refused, for it is not JSON."""
-    write_whole(path, json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n", run)
 
 
 class RunWriter:
@@ -148,9 +75,9 @@ class RunWriter:
 
     @staticmethod
     def check_free(path: Path, *, resumes: bool = False) -> None:
-        """A directory that holds anything is refused, for no run overwrites another; so is one that can't be made.
+        """Refuse a directory that is not empty, because no run overwrites another, or that can't be created.
 
-        A resume may find what a run left that was killed before it had a manifest.
+        A resume accepts what a run left that was killed before it had a manifest.
         """
         if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (resumes and _has_just_begun(path)))):
             raise RunError(
@@ -162,9 +89,9 @@ class RunWriter:
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             what = "can't be written to" if existing.is_dir() else "is a file"
             raise RunError(
-                f"'{path}' can't be made, for '{existing}' {what}",
-                "a run needs a directory of its own",
-                "Choose another place with --out",
+                f"'{path}' can't be created because '{existing}' {what}",
+                "a run needs its own directory",
+                "Choose another with --out",
             )
 
     @classmethod
@@ -179,12 +106,12 @@ class RunWriter:
 
     @classmethod
     def reopen(cls, path: Path, listener: Callable[[EventRecord], None] | None = None) -> RunWriter:
-        """A directory that an earlier process wrote, to go on with it; its caller knows that the manifest is whole."""
+        """A directory that an earlier process wrote, to continue it; the caller knows that the manifest is readable."""
         writer = cls(path, listener)
         writer._manifest = json.loads((path / files.MANIFEST).read_text("utf-8"))  # now that nobody else writes it
         for name in (files.STEPS, files.EVALUATIONS, files.EVENTS, files.TELEMETRY):
             with explained_failures(path / name, path):
-                truncate_records(path / name)  # nothing may be appended to a torn line
+                truncate_records(path / name)  # nothing may be appended to a truncated line
         return writer
 
     def sync(self) -> None:
@@ -193,23 +120,23 @@ class RunWriter:
             with explained_failures(self.path / name, self.path):
                 _sync(stream)
 
-    def forget_after(self, step: int, *, evaluation_is_due: bool = False) -> None:
-        """Take out the records of what is made again; `evaluation_is_due`: that of this step is, too."""
+    def drop_records_after(self, step: int, *, evaluation_is_due: bool = False) -> None:
+        """Remove the records of what is repeated; `evaluation_is_due`: so is the evaluation of this step."""
         self._close_streams()  # the files are about to be replaced
         last = {files.STEPS: step, files.EVALUATIONS: step - evaluation_is_due}
         with explained_failures(self.path, self.path):
-            lost = [truncate_records(self.path / name, after_step=after) for name, after in last.items()]
-        if any(lost):
-            self.event("resume", f"{lost[0]} records of steps and {lost[1]} of evaluations after step {step} were lost")
+            dropped = [truncate_records(self.path / name, after_step=after) for name, after in last.items()]
+        if any(dropped):
+            self.event(RecordsDroppedEvent(step, *dropped))
 
     def write_manifest(self, **entries: Any) -> None:
-        """Add entries to the manifest and write it anew."""
+        """Add entries to the manifest and replace the file."""
         self._manifest |= entries
         write_json(self.path / files.MANIFEST, self._manifest, self.path)
 
     def write_text(self, name: str, text: str) -> None:
-        """One file of the run, whole."""
-        write_whole(self.path / name, text, self.path)
+        """Replace one file of the run."""
+        write_text(self.path / name, text, self.path)
 
     def step(self, record: StepRecord) -> None:
         """Append a step."""
@@ -219,29 +146,23 @@ class RunWriter:
         """Append an evaluation."""
         self._append(files.EVALUATIONS, asdict(record))
 
-    def event(self, kind: str, message: str, **data: Any) -> None:
-        """Append an event, and tell whoever watches the run."""
-        record = self._add_event(kind, message, data)
+    def event(self, event: Event | EventKind | EventRecord, message: str = "") -> None:
+        """Append an event, or the message of a kind without data, and show it to whoever watches the run."""
+        record = self._append_event(event, message)
         if self._listener is not None:
             self._listener(record)
 
     def failure(self, message: str) -> None:
-        """Append what ends the run, where it still can be written. Whoever watches gets the error itself."""
+        """Append what ends the run, if it still can be written. Whoever watches gets the error itself."""
         with suppress(TrainingFailed):  # a full disk: the first error is the one to report
-            self._add_event("failed", message, {})
+            self._append_event(EventKind.FAILED, message)
 
-    def _add_event(self, kind: str, message: str, data: dict[str, Any]) -> EventRecord:
-        record = EventRecord(time.time(), kind, mask_text(message), mask_data(data))
-        self._write_line(files.EVENTS, _without_nan(asdict(record)))
-        return record
-
-    def snapshot(self, record: SnapshotRecord) -> None:
-        """Append a snapshot, as an event that nobody needs to be told of while the run goes on."""
-        message = f"of step {record.step}, on the disk after {format_seconds(record.ended - record.began)}"
-        self._write_line(files.EVENTS, asdict(EventRecord(time.time(), SNAPSHOT, message, asdict(record))))
+    def snapshot(self, event: SnapshotEvent) -> None:
+        """Append a snapshot, without showing it: there are many."""
+        self._append_event(event)
 
     def close(self) -> None:
-        """Sync and close the record files, and let others write the directory."""
+        """Sync and close the record files, and release the lock."""
         try:
             self._close_streams()
         finally:
@@ -250,20 +171,25 @@ class RunWriter:
                 self._lock = None
 
     def _close_streams(self) -> None:
-        with ExitStack() as stack:  # all of them, also where one fails
+        with ExitStack() as stack:  # all of them, even if one fails
             for name, stream in self._streams.items():
                 stack.enter_context(explained_failures(self.path / name, self.path))
                 stack.enter_context(stream)
                 stack.callback(_sync, stream)
             self._streams = {}
 
+    def _append_event(self, event: Event | EventKind | EventRecord, message: str = "") -> EventRecord:
+        record = to_record(event, message)
+        self._write_line(files.EVENTS, _without_nan(asdict(record)))
+        return record
+
     def _append(self, name: str, record: dict[str, Any]) -> None:
-        """A record; NaN and infinity become null, and an event says so."""
+        """A record; NaN and Inf become null, and an event keeps them."""
         written = _without_nan(record)
         self._write_line(name, written)
         if written != record:
             lost = {key: str(value) for key, value in record.items() if written[key] != value}
-            self.event("not-finite", f"step {record['step']}, {name}: {lost}", **lost)
+            self.event(NonFiniteEvent(record["step"], "recorded", lost, file=name))
 
     def _write_line(self, name: str, record: dict[str, Any]) -> None:
         with explained_failures(self.path / name, self.path):
@@ -273,60 +199,50 @@ class RunWriter:
 
 
 class NullWriter(RunWriter):
-    """What a process has that is not the first of its run: it is told the same, and writes nothing."""
+    """For processes other than the first of a run, which writes: the same calls, and nothing is written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def sync(self) -> None:
-        """Nothing to sync."""
-
-    def forget_after(self, step: int, *, evaluation_is_due: bool = False) -> None:
-        """The first process does."""
-
-    def write_manifest(self, **entries: Any) -> None:
-        """The first process does."""
-
-    def write_text(self, name: str, text: str) -> None:
-        """The first process does."""
-
-    def step(self, record: StepRecord) -> None:
-        """The first process has the same."""
-
-    def evaluation(self, record: EvaluationRecord) -> None:
-        """The first process has the same."""
-
-    def snapshot(self, record: SnapshotRecord) -> None:
-        """The first process has the same."""
-
-    def event(self, kind: str, message: str, **data: Any) -> None:
-        """The first process has the same, or is told by an agreement."""
-
-    def failure(self, message: str) -> None:
-        """The first process writes its own."""
-
-    def close(self) -> None:
-        """Nothing is open."""
+    def sync(self) -> None: ...
+    def drop_records_after(self, step: int, *, evaluation_is_due: bool = False) -> None: ...
+    def write_manifest(self, **entries: Any) -> None: ...
+    def write_text(self, name: str, text: str) -> None: ...
+    def step(self, record: StepRecord) -> None: ...
+    def evaluation(self, record: EvaluationRecord) -> None: ...
+    def snapshot(self, event: SnapshotEvent) -> None: ...
+    def event(self, event: Event | EventKind | EventRecord, message: str = "") -> None: ...
+    def failure(self, message: str) -> None: ...
+    def close(self) -> None: ...
 
 
-def add_event(path: Path, kind: str, message: str) -> None:
+def to_record(event: Event | EventKind | EventRecord, message: str = "") -> EventRecord:
+    """With the current time, and secrets masked."""
+    if isinstance(event, EventRecord):  # a note that another process has left
+        return event
+    if isinstance(event, str):
+        return EventRecord(time.time(), EventKind(event), mask_text(message))
+    data = {name: getattr(event, name) for name in (field.name for field in fields(cast(Any, event)))}
+    return EventRecord(time.time(), event.kind, mask_text(event.message), mask_data(data))
+
+
+def add_event(path: Path, event: Event | EventKind | EventRecord, message: str = "") -> None:
     """One event from outside the process that writes the run: a single short write at the end of the file."""
-    record = EventRecord(time.time(), kind, mask_text(message), {})
     with explained_failures(path / files.EVENTS), open(path / files.EVENTS, "a+", encoding="utf-8") as stream:
-        is_torn = stream.tell() > 0 and (path / files.EVENTS).read_bytes()[-1:] != b"\n"
-        if not is_torn:  # a run that was killed: its resume cuts the torn line off, and this would be glued to it
-            append_record(stream, asdict(record))
+        is_truncated = stream.tell() > 0 and (path / files.EVENTS).read_bytes()[-1:] != b"\n"
+        if not is_truncated:  # a killed run: its resume removes that line, and would remove this event with it
+            append_record(stream, asdict(to_record(event, message)))
 
 
 def _has_just_begun(path: Path) -> bool:
-    """Nothing but what is written before the manifest: a lock, which is ours alone, the recipe, and a job's files."""
+    """Only what is written before the manifest: the lock, the recipe, and a job's files."""
     names = {entry.name for entry in path.iterdir()}
-    left = {name for name in names if not name.startswith(".") and not files.is_of_a_job(name)}
+    left = {name for name in names if not name.startswith(".") and not files.is_job_file(name)}
     return bool(names & {files.LOCK, files.SUBMISSIONS}) and not left - {files.RECIPE, files.STRATEGY}
 
 
 def _take_lock(path: Path) -> int:
-    """A descriptor that holds the lock until it is closed; no process that is started from this one inherits it."""
+    """A descriptor that holds the lock until it is closed; child processes don't inherit it."""
     lock = os.open(path / files.LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         _wait_for_lock(lock)
@@ -336,14 +252,14 @@ def _take_lock(path: Path) -> int:
         given = f"another process is writing '{path}'" if taken else f"'{path}' can't be locked ({error.strerror})"
         raise RunError(
             given,
-            "one process at a time may write a run directory, which a lock sees to",
+            "a lock lets one process at a time write a run directory",
             "Wait until it ends, or choose another directory with --out",
         ) from error
     return lock
 
 
 def _wait_for_lock(descriptor: int) -> None:
-    """A page that looks whether the run is under way holds the lock for microseconds; a writer holds it for longer."""
+    """A page that checks whether a run is going on holds the lock for microseconds; a writer holds it for longer."""
     for attempt in range(_LOCK_ATTEMPTS):
         try:
             lock_file(descriptor)
@@ -360,13 +276,13 @@ def _sync(stream: TextIO) -> None:
 
 
 def append_record(stream: TextIO, record: dict[str, Any]) -> None:
-    """One line, handed to the system at once: it stays when the process is killed."""
+    """One line, flushed at once: it stays when the process is killed."""
     stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
     stream.flush()
 
 
 def _without_nan(value: Any) -> Any:
-    """The same with None for every number that is not finite, in lists and dicts, too."""
+    """None for every NaN and Inf, also inside lists and dicts."""
     if isinstance(value, dict):
         return {key: _without_nan(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

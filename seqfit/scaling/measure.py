@@ -235,7 +235,7 @@ def run_group(group: Group, first: int, steps: int) -> list[RankFigures]:
 
 def _build_environment(group: Group) -> dict[str, str]:
     """One thread each on a CPU, unless the strategy sets them; no planning, so that all groups do the same."""
-    environment = {"SEQFIT_FORECAST": "off", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    environment = {"SEQFIT_PREDICTION": "off", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     if runs_on_cpu(group.recipe):
         environment["OMP_NUM_THREADS"] = str(load_strategy(group.recipe).threads or 1)
     if group.count > 1:

@@ -1,7 +1,7 @@
-"""Telemetry of a run: what its GPUs and its host do, sampled by a process of its own into the run directory.
+"""Telemetry of a run: what its GPUs and its host do, sampled by a separate process into the run directory.
 
-train  --starts-->  sampler process  --2 lines a second-->  telemetry.jsonl
-                      gpu.py: NVML (nvml.py), AMD (amd.py), or a recording (recorded.py)
+train  --starts-->  sampler process  --2 lines per second-->  telemetry.jsonl
+                      gpu.py: NVML, amdsmi, or a recording
                       host.py: psutil
 report, findings  <--summary.py--  telemetry.jsonl
 """

@@ -1,35 +1,26 @@
-"""GPU readings through one small interface, whoever makes them: NVIDIA's library, AMD's, or a recording.
-
-In: the ways of reading to try. Out: a reader that gives one `GpuReading` for each GPU whenever it is asked, or none and
-the reason.
+"""GPU readings through one small interface: NVIDIA's library, AMD's, or a recording.
 
     reader, reason = open_gpu_reader([NvmlReader, AmdReader])
-    reader.gpus          [Gpu(0, "NVIDIA GeForce RTX 3090", "GPU-5b...", 25769803776), Gpu(1, ...)]
+    reader.gpus          [SampledGpu(0, "NVIDIA GeForce RTX 3090", "GPU-5b...", 25769803776), SampledGpu(1, ...)]
     reader.read()        [GpuReading(gpu=0, busy_share=0.97, ...), GpuReading(gpu=1, busy_share=0.0, ...)]
 
-NVIDIA's GPUs, through NVML (the library of the driver, from nvidia-ml-py).
+What a card does not report (a GeForce has no energy counter, a virtual GPU no clocks) is None in its reading; a machine
+without the driver has no reader at all.
 
-In: nothing. Out: a `GpuReading` for each card. What a card does not give (a GeForce has no energy counter, a virtual
-GPU no clocks) is None in its reading; a machine without the driver has no reader at all. A GPU in MIG mode is read by
-slices: each has memory of its own; heat and clocks are the whole GPU's, power and energy can't be told apart.
+NVML (of NVIDIA's driver, by nvidia-ml-py). A GPU in MIG mode is read by slices: each has its own memory; temperature
+and clocks are those of the whole GPU, power and energy can't be separated.
 
     NVML's units     power 285,300 mW    energy 9,120,500 mJ    clock 1,695 MHz    PCIe 12,000 KB/s    busy 97%
     in a reading     285.3 watts         9120.5 joules          1695000000 Hz      12000000 bytes/s    0.97
 
-AMD's GPUs, through amdsmi, which ROCm brings along.
-
-In: nothing. Out: a `GpuReading` for each card. amdsmi answers 'N/A' for what a card lacks, which is None in a reading.
-PCIe traffic is left out: amdsmi gives it as one sum of both directions, or blocks for a second.
+amdsmi (part of ROCm). It returns 'N/A' for what a card lacks. PCIe traffic is left out: amdsmi gives the sum of both
+directions, or blocks for a second.
 
     amdsmi's units   energy 4,000,000 counts of 15.3 uJ    clock 1,700 MHz    busy 97%
     in a reading     61.2 joules                           1700000000 Hz      0.97
 
-A GPU reader that plays back a recording: the telemetry of an earlier run, from this machine or another.
-
-In: a run directory (or any folder with its sensors.json and telemetry.jsonl). Out: the GPU readings of its samples,
-one sample at each `read`, from the start again after the last.
-
-So what is built on readings (the page of a run, findings) can be seen and tested where there is no such GPU.
+A recording replays the telemetry of an earlier run, so that what is built on readings (pages, findings) can be tested
+where there is no such GPU.
 """
 
 from __future__ import annotations
@@ -45,12 +36,13 @@ from typing import Any, Protocol
 
 from seqfit.hardware.probe import list_slices
 from seqfit.rundir import files
+from seqfit.rundir.reader import read_records
 from seqfit.rundir.records import GpuReading
 
 
 @dataclass(frozen=True, slots=True)
 class SampledGpu:
-    """One card, as its driver numbers it: CUDA may number otherwise, so the UUID tells which is which."""
+    """One card, as its driver numbers it: CUDA may number differently, so the UUID identifies it."""
 
     gpu: int
     name: str
@@ -68,19 +60,19 @@ class GpuReader(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the library."""
+        """Release the library."""
         ...
 
 
 class NoReadings(Exception):
-    """A way of reading that this machine does not have; the text says why."""
+    """A reader that does not work on this machine; the text says why."""
 
 
 ReaderOpener = Callable[[], GpuReader]
 
 
 def open_gpu_reader(openers: Sequence[ReaderOpener]) -> tuple[GpuReader | None, str]:
-    """The first reader that works, or none with each one's reason."""
+    """The first reader that works, or None and the reason of each."""
     reasons = []
     for opener in openers:
         try:
@@ -102,7 +94,7 @@ NVML_THROTTLING = {
 
 
 class NvmlReader:
-    """Open from its making until `close`."""
+    """Reads through NVML, open until `close`."""
 
     def __init__(self) -> None:
         try:
@@ -119,7 +111,7 @@ class NvmlReader:
         if not wholes:
             pynvml.nvmlShutdown()
             raise NoReadings("NVIDIA: the driver lists no GPU")
-        # What has memory, and the GPU that it is, or is a slice of.
+        # Each GPU or slice, and the whole GPU that it belongs to.
         self._handles = [
             (part, whole) for whole, parts in zip(wholes, slices, strict=True) for part in parts or [whole]
         ]
@@ -127,13 +119,13 @@ class NvmlReader:
         self._reads = 0
 
     def read(self) -> list[GpuReading]:
-        """One reading for each GPU. PCIe traffic is counted for 20 ms at each call, so one GPU is asked at a time."""
+        """PCIe traffic is counted for 20 ms per call, so each sample reads that of one GPU, in turn."""
         turn = self._reads % len(self._handles)
         self._reads += 1
         return [self._read(index, with_pcie=index == turn) for index in range(len(self._handles))]
 
     def close(self) -> None:
-        """Let go of the library."""
+        """Release the library."""
         self._nvml.nvmlShutdown()
 
     def _describe(self, index: int) -> SampledGpu:
@@ -170,7 +162,7 @@ class NvmlReader:
         return _scaled(self._ask(self._nvml.nvmlDeviceGetPcieThroughput, handle, direction), 1000)
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
-        """None where the card or the driver has no answer, or the card is gone."""
+        """None where the card or the driver does not report it, or the card is gone."""
         try:
             return question(*arguments)
         except self._nvml.NVMLError:
@@ -186,7 +178,7 @@ def _scaled(value: float | None, factor: float) -> Any:
     return None if value is None else value * factor
 
 
-# amdsmi's names of what holds a card back now -> the words that NVML's readings use, too
+# amdsmi's names of what slows a card down -> the names in NVML's readings
 AMD_THROTTLING = {
     "active_ppt_pwr": "power_cap",
     "active_prochot_thrm": "thermal_hardware",
@@ -197,7 +189,7 @@ AMD_THROTTLING = {
 
 
 class AmdReader:
-    """Open from its making until `close`."""
+    """Reads through NVML, open until `close`."""
 
     def __init__(self) -> None:
         self._smi = _import_amdsmi()
@@ -212,11 +204,10 @@ class AmdReader:
         self.gpus = [self._describe(index) for index in range(len(self._handles))]
 
     def read(self) -> list[GpuReading]:
-        """One reading for each GPU."""
         return [self._read(index) for index in range(len(self._handles))]
 
     def close(self) -> None:
-        """Let go of the library."""
+        """Release the library."""
         self._smi.amdsmi_shut_down()
 
     def _describe(self, index: int) -> SampledGpu:
@@ -236,12 +227,12 @@ class AmdReader:
         counts = _first_number(energy, "energy_accumulator", "power")  # its name until ROCm 6.0
         return GpuReading(
             gpu=index,
-            busy_share=_scaled_amd(_first_number(busy, "gfx_activity"), 0.01),
-            memory_busy_share=_scaled_amd(_first_number(busy, "umc_activity"), 0.01),
+            busy_share=_scaled(_first_number(busy, "gfx_activity"), 0.01),
+            memory_busy_share=_scaled(_first_number(busy, "umc_activity"), 0.01),
             memory_bytes=self._ask(smi.amdsmi_get_gpu_memory_usage, handle, smi.AmdSmiMemoryType.VRAM),
             temperature_celsius=self._ask(smi.amdsmi_get_temp_metric, handle, *heat),
             power_watts=watts,
-            energy_joules=_scaled_amd(counts, 1e-6 * float(energy.get("counter_resolution") or 0)),
+            energy_joules=_scaled(counts, 1e-6 * float(energy.get("counter_resolution") or 0)),
             core_clock_hz=self._clock(handle, smi.AmdSmiClkType.GFX),
             memory_clock_hz=self._clock(handle, smi.AmdSmiClkType.MEM),
             throttle_reasons=self._reasons(handle),
@@ -249,7 +240,7 @@ class AmdReader:
 
     def _clock(self, handle: Any, kind: Any) -> Any:
         clock = self._ask(self._smi.amdsmi_get_clock_info, handle, kind) or {}
-        return _scaled_amd(_first_number(clock, "clk", "cur_clk"), 10**6)
+        return _scaled(_first_number(clock, "clk", "cur_clk"), 10**6)
 
     def _reasons(self, handle: Any) -> list[str] | None:
         if not hasattr(self._smi, "amdsmi_get_violation_status"):  # since ROCm 6.3
@@ -260,7 +251,7 @@ class AmdReader:
         return sorted({name for key, name in AMD_THROTTLING.items() if status.get(key) is True})
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
-        """None where the card or the driver has no answer."""
+        """None where the card or the driver does not report it."""
         try:
             return question(*arguments)
         except self._smi.AmdSmiException:
@@ -278,20 +269,14 @@ def _import_amdsmi() -> Any:
 
 
 def _first_number(answer: dict[str, Any], *names: str) -> float | None:
-    """Of several spellings the first that is a number, not 'N/A'."""
+    """The first of several spellings that is a number, not 'N/A'."""
     return next((answer[name] for name in names if isinstance(answer.get(name), int | float)), None)
 
 
-def _scaled_amd(value: float | None, factor: float) -> Any:
-    return None if value is None else value * factor
-
-
 class RecordedReader:
-    """Plays a recording in a loop."""
+    """Replays telemetry.jsonl and sensors.json of a folder, from the start again after the last sample."""
 
     def __init__(self, folder: Path) -> None:
-        from seqfit.rundir.reader import read_records  # and the recipe's schema, which a sampler does without
-
         samples = read_records(folder / files.TELEMETRY)
         if not any(sample["gpus"] for sample in samples):
             raise NoReadings(f"{folder / files.TELEMETRY} has no GPU readings")
@@ -300,7 +285,6 @@ class RecordedReader:
         self._samples = itertools.cycle(samples)
 
     def read(self) -> list[GpuReading]:
-        """Those of the next sample."""
         return [GpuReading(**reading) for reading in next(self._samples)["gpus"]]
 
     def close(self) -> None:

@@ -1,12 +1,12 @@
 """Host readings through psutil: cores, the run's processes and their memory, disks and network.
 
-In: the id of the run's process. Out: a `HostReading` whenever it is asked. Counters become rates:
+In: the id of the run's process. Out: a `HostReading` per call. Counters become rates:
 
     bytes read from disks   1,000 at second 10   4,000 at second 12   ->   1,500 bytes per second
-                            none before the second sample, none where a counter went back (a disk was taken out)
+                            None before the second sample, and where a counter went back (a disk was removed)
 
-Asking costs about 0.3 ms. The one slow part is to find the run's processes, for it looks at all of the machine's
-(1.7 ms with 79 of them), so that is done every 5 seconds.
+A reading takes about 0.3 ms. The one slow part is finding the run's processes among all of the machine's (1.7 ms with
+79 of them), so that is done every 5 seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Rate:
         self._before: tuple[float, float] | None = None
 
     def __call__(self, count: float | None, now: float) -> float | None:
-        """Since the count before; None at the first, and where the counter went back or could not be had."""
+        """Since the previous count; None at the first, and where the counter went back or could not be read."""
         before, self._before = self._before, None if count is None else (count, now)
         if before is None or count is None or count < before[0] or now <= before[1]:
             return None
@@ -37,7 +37,7 @@ class Rate:
 
 
 class ProcessTree:
-    """The run's process and those it started, without the sampler."""
+    """The run's process and its children, without the sampler."""
 
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
@@ -47,7 +47,7 @@ class ProcessTree:
         self._peak_bytes = 0
 
     def read(self, now: float) -> tuple[int, float | None, int, int]:
-        """Number of processes, cores that they keep busy, resident bytes, and the most of these so far."""
+        """Number of processes, cores that they keep busy, resident bytes, and the maximum of these so far."""
         if now - self._looked >= LOOK_FOR_PROCESSES_SECONDS:
             self._look(now)
         resident, rates, alive = 0, [], 0
@@ -56,7 +56,7 @@ class ProcessTree:
                 with process.oneshot():
                     resident += process.memory_info().rss
                     spent = process.cpu_times()
-            except psutil.Error:  # it has ended, or belongs to somebody else now
+            except psutil.Error:  # it has ended, or its id belongs to somebody else now
                 continue
             alive += 1
             rates.append(self._busy.setdefault(process.pid, Rate())(spent.user + spent.system, now))
@@ -86,10 +86,10 @@ def read_peak_bytes(pid: int) -> int:
 
 
 def read_resident_bytes() -> int:
-    """Memory of this process now: by psutil, else by Linux itself, else the most so far. 0 where nobody says."""
+    """Memory of this process now: by psutil, else by Linux itself, else the maximum so far; 0 where none is known."""
     try:
         return int(psutil.Process().memory_info().rss)
-    except Exception:  # of whatever kind: a figure in a record is no reason to end a run
+    except Exception:  # of whatever kind: no run ends because of a figure in a record
         try:
             return int(Path("/proc/self/statm").read_text("utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError, IndexError):
@@ -97,15 +97,15 @@ def read_resident_bytes() -> int:
 
 
 class HostReader:
-    """Remembers the counters of the sample before."""
+    """Keeps the counters of the previous sample."""
 
     def __init__(self, pid: int) -> None:
         self._tree = ProcessTree(pid)
         self._rates = {name: Rate() for name in ("disk_read", "disk_write", "network_receive", "network_send")}
-        psutil.cpu_percent(percpu=True)  # the first call has nothing to compare with, and is 0 for every core
+        psutil.cpu_percent(percpu=True)  # the first call has nothing to compare with: 0 for every core
 
     def read(self) -> HostReading:
-        """Everything now, and the rates since the call before."""
+        """Everything now, and the rates since the previous call."""
         now = time.monotonic()
         disk = psutil.disk_io_counters(nowrap=False)  # None in a container that sees no disks
         network = psutil.net_io_counters(nowrap=False)

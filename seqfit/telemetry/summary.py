@@ -1,4 +1,4 @@
-"""What the samples of a run say in a few numbers: for its page, for findings, for tables.
+"""Telemetry in a few numbers: for the page of a run, for findings, for tables.
 
 In: the records of telemetry.jsonl. Out: one `HostSummary`, and one `GpuSummary` for each GPU.
 
@@ -20,7 +20,7 @@ _PREFIXES = ("GPU-", "MIG-")
 
 @dataclass(frozen=True)
 class GpuSummary:
-    """One GPU over all samples; None where it never gave that reading."""
+    """One GPU over all samples; None where it never reported that value."""
 
     gpu: int
     mean_busy_share: float | None
@@ -43,11 +43,10 @@ class HostSummary:
     peak_memory_bytes: int | None
     mean_disk_read_bytes_per_second: float | None
     mean_network_receive_bytes_per_second: float | None
-    sampler_cpu_share: float | None  # of the time: what sampling itself took of one core
+    sampler_cpu_share: float | None  # of one core
 
 
 def summarise_host(samples: Sequence[_Sample]) -> HostSummary:
-    """Of no samples, too."""
     hosts = [sample["host"] for sample in samples]
     seconds = samples[-1]["time"] - samples[0]["time"] if samples else 0.0
     cpu = samples[-1]["sampler_cpu_seconds"] - samples[0]["sampler_cpu_seconds"] if samples else 0.0
@@ -64,7 +63,7 @@ def summarise_host(samples: Sequence[_Sample]) -> HostSummary:
 
 
 def summarise_gpus(samples: Sequence[_Sample]) -> list[GpuSummary]:
-    """In the order of their numbers; none where no sample has GPUs."""
+    """In the order of their indices; empty where no sample has GPUs."""
     by_gpu: dict[int, list[Mapping[str, Any]]] = {}
     for sample in samples:
         for reading in sample["gpus"]:
@@ -73,18 +72,14 @@ def summarise_gpus(samples: Sequence[_Sample]) -> list[GpuSummary]:
 
 
 def find_trained(gpus: Sequence[Mapping[str, Any]], hardware: Mapping[str, Any]) -> set[int]:
-    """The numbers of a host's GPUs that a run trained on, by the UUIDs in its manifest; all where these tell nothing.
+    """Indices of the host's GPUs that a run trained on, by the UUIDs in its manifest; all where none matches.
 
-    The host may have others, which may be busy for somebody else. NVML puts 'GPU-' or 'MIG-' before CUDA's UUIDs.
+    Other GPUs of the host may be busy for somebody else. NVML puts 'GPU-' or 'MIG-' before CUDA's UUIDs.
     """
-    used = {str(uuid).split("-", 1)[-1] if str(uuid).startswith(_PREFIXES) else str(uuid) for uuid in _uuids(hardware)}
+    uuids = [str(uuid) for uuid in (hardware.get("uuids") or [hardware.get("uuid")]) if uuid]
+    used = {uuid.split("-", 1)[-1] if uuid.startswith(_PREFIXES) else uuid for uuid in uuids}
     trained = {gpu["gpu"] for gpu in gpus if any((gpu.get("uuid") or "").endswith(uuid) for uuid in used)}
     return trained or {gpu["gpu"] for gpu in gpus}
-
-
-def _uuids(hardware: Mapping[str, Any]) -> list[Any]:
-    """Of all processes, or of the only one."""
-    return [uuid for uuid in (hardware.get("uuids") or [hardware.get("uuid")]) if uuid]
 
 
 def _summarise_gpu(gpu: int, readings: Sequence[Mapping[str, Any]]) -> GpuSummary:
@@ -104,7 +99,6 @@ def _summarise_gpu(gpu: int, readings: Sequence[Mapping[str, Any]]) -> GpuSummar
 
 
 def _given(readings: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
-    """The values that are there."""
     return [reading[name] for reading in readings if reading.get(name) is not None]
 
 

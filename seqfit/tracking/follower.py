@@ -1,16 +1,11 @@
-"""The tracker process: `python -m seqfit.tracking.follower RUN --to TOOL`, started by `seqfit train --track`.
+"""The tracker process of a run: `python -m seqfit.tracking.follower RUN --to TOOL`, started by `seqfit train --track`.
 
-In: a run directory that need not be there yet. Out: its records in the tool. It ends when the run has ended, or when
-its standard input ends, which happens when the process that trains is done or gone. It is its own process, with a
-lower priority: a tool that fails, hangs or is slow is nothing that training notices.
+In: a run directory that need not be there yet. Out: its records in the tool. It is a separate process with a lower
+priority, so training never waits for a tool that is slow, hangs or fails. It ends when the run has ended, or when its
+standard input ends, which happens when the training process closes it or is gone.
 
-A follower beside a run: started before training, let go after it, never waited for longer than a moment.
-
-In: the directory that the run will write, and a tool. Out: the run in that tool while it goes on. What goes wrong is
-told, to the user and as an event of the run; training itself never hears of it.
-
-    with Beside(Path("runs/demo"), "tensorboard", "seqfit", tell=print):
-        train(...)
+    with TrackerProcess(Path("runs/demo"), "tensorboard", "seqfit", report=print):
+        train(...)                     # a failure of the tool is printed, and an event of the run
 """
 
 from __future__ import annotations
@@ -30,13 +25,15 @@ from typing import Self
 from seqfit.errors import SeqfitError, describe_exit
 from seqfit.rundir import files
 from seqfit.rundir.notes import optional_work
+from seqfit.rundir.records import EventKind
 from seqfit.rundir.writer import add_event
 from seqfit.system import own_session, quote
+from seqfit.telemetry.sampler import wait_for_end
 from seqfit.tracking.track import Following, follow_runs
 from seqfit.tracking.tracker import TOOLS, check_tool, open_tracker
 
 _NICE = 10
-_FOR_EVER = float("inf")  # whoever started this says when the run is gone
+_FINISH_SECONDS = 10.0  # at the end of the run, for what is still to be sent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,15 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if hasattr(os, "nice"):
         os.nice(_NICE)
-    parent, left = os.getppid(), threading.Event()
-    threading.Thread(target=_wait_for_end, args=(sys.stdin.fileno(), left), daemon=True).start()
+    parent, ended = os.getppid(), threading.Event()
+    threading.Thread(target=wait_for_end, args=(sys.stdin.fileno(), ended), daemon=True).start()
     following = Following(
         given.folder,
         partial(open_tracker, given.to),
         given.project,
-        patience_seconds=_FOR_EVER,
+        patience_seconds=float("inf"),  # the process that started this one says when the run is over
         # A process that the run forked may hold the other end open; a parent's id changes when the parent dies.
-        is_left=lambda: left.is_set() or os.getppid() != parent,
+        is_abandoned=lambda: ended.is_set() or os.getppid() != parent,
     )
     try:
         follow_runs([following])
@@ -66,87 +63,73 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _wait_for_end(descriptor: int, left: threading.Event) -> None:
-    """Blocks until the other end is closed. Reads the descriptor itself: a stream's lock would stop Python's exit."""
-    while os.read(descriptor, 4096):
-        pass
-    left.set()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
-
-
-_PATIENCE_SECONDS = 10.0  # at the end of the run, for what is still to be sent
-
-
 class TrackerProcess:
-    """The run's side of the following process. A tool that is not installed is an error at once."""
+    """The training process's side. A tool that is not installed is an error at once."""
 
-    def __init__(self, folder: Path, tool: str, project: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, tool: str, project: str, report: Callable[[str], None]) -> None:
         check_tool(tool)
         self._folder = folder
         self._tool = tool
         self._project = project
-        self._tell_user = tell
+        self._report = report
         self._process: subprocess.Popen[bytes] | None = None
-        self._kept: str | None = None
-        # No pipe: one that nobody reads fills up and stops the follower. Closed in __exit__.
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+        self._problems: list[str] = []  # become events of the run, when there is one
+        # No pipe: one that nobody reads fills up and blocks the tracker. Closed in __exit__.
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115
 
     def __enter__(self) -> Self:
         if not (self._folder / files.MANIFEST).is_file():
             self._start()
-        else:  # a run that is gone on with, or another one, and training will refuse
+        else:  # a run that is resumed, or another one, which training will refuse
             later = f"seqfit track {quote(self._folder)} --to {self._tool}"
-            self._tell_user(f"'{self._folder}' is there already and is not followed; afterwards: {later}")
+            self._report(f"'{self._folder}' already exists and is not followed; send it afterwards with: {later}")
         return self
 
     def _start(self) -> None:
         command = [sys.executable, "-m", "seqfit.tracking.follower", str(self._folder), "--to", self._tool]
-        command += ["--project", self._project]
-        with optional_work("tracking", f"nothing is sent to {self._tool}", self._keep):
+        with optional_work(EventKind.TRACKING, f"nothing is sent to {self._tool}", self._note):
             self._process = subprocess.Popen(  # in a session that Ctrl-C in the run's terminal does not reach
-                command,
+                [*command, "--project", self._project],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
+                stderr=self._printed,
                 **own_session(),
             )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._said, optional_work("tracking", "the tracker's end is not known", self._keep):
+        with self._printed, optional_work(EventKind.TRACKING, "how the tracker ended is not known", self._note):
             if self._process is not None:
-                self._let_go(self._process)
-        if self._kept is not None and (self._folder / files.MANIFEST).is_file():
-            with optional_work("tracking", "no event is written", lambda _kind, message: self._tell_user(message)):
-                add_event(self._folder, "tracking", self._kept)
+                self._finish(self._process)
+        if (self._folder / files.MANIFEST).is_file():
+            with optional_work(EventKind.TRACKING, "no event is written", lambda _, message: self._report(message)):
+                for problem in self._problems:
+                    add_event(self._folder, EventKind.TRACKING, problem)
 
-    def _keep(self, _kind: str, message: str) -> None:
-        """A failure here, for the user at once, and for the run's events when there is a run."""
-        self._tell_user(message)
-        self._kept = message
+    def _note(self, _kind: EventKind, message: str) -> None:
+        self._report(message)
+        self._problems.append(message)
 
-    def _let_go(self, process: subprocess.Popen[bytes]) -> None:
-        if not (self._folder / files.MANIFEST).is_file():  # a mistake ended training before it began
+    def _finish(self, process: subprocess.Popen[bytes]) -> None:
+        if not (self._folder / files.MANIFEST).is_file():  # training ended before it began
             process.kill()
             process.communicate()
             return
         try:
-            process.communicate(timeout=_PATIENCE_SECONDS)  # closes its standard input, the sign to end
+            process.communicate(timeout=_FINISH_SECONDS)  # closes its standard input, the sign to end
         except subprocess.TimeoutExpired:
-            self._tell(f"process {process.pid} still sends the run to {self._tool}; it ends by itself")
+            self._note(
+                EventKind.TRACKING, f"process {process.pid} is still sending the run to {self._tool}; it ends by itself"
+            )
             return
         if process.returncode != 0:
-            self._said.seek(0)
-            lines = self._said.read().decode("utf-8", "replace").strip().splitlines()
-            ended = f"the process that sends it {describe_exit(process.returncode)}"
-            reason = lines[-1] if lines and process.returncode > 0 else ended  # who was killed could not say why
-            self._tell(f"the run could not be sent to {self._tool}: {reason}")
+            self._printed.seek(0)
+            lines = self._printed.read().decode("utf-8", "replace").strip().splitlines()
+            ended = f"the tracker process {describe_exit(process.returncode)}"
+            reason = lines[-1] if lines and process.returncode > 0 else ended  # a kill leaves no message
+            self._note(EventKind.TRACKING, f"the run could not be sent to {self._tool}: {reason}")
 
-    def _tell(self, message: str) -> None:
-        """To the user, and as an event of the run."""
-        self._tell_user(message)
-        add_event(self._folder, "tracking", message)
+
+if __name__ == "__main__":
+    sys.exit(main())

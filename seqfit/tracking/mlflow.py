@@ -1,10 +1,9 @@
 """MLflow: one run of an experiment, through its client, so that nothing of this process becomes part of it.
 
-In: a run's scalars and notes. Out: metrics with step and time, parameters, tags; where MLFLOW_TRACKING_URI says, by
-default mlflow.db in the working directory. The run is found again by its tag `seqfit.id`. MLflow's databases keep a
-metric's point once, however often it is logged (the key of that table is all of the point), so an export can be
-repeated. Its older store of files appends, and would have it twice; MLflow 3 refuses that store unless it is told to
-allow it.
+In: a run's scalars and notes. Out: metrics with step and time, parameters, tags, in MLFLOW_TRACKING_URI or mlflow.db in
+the working directory. The run is found again by its tag `seqfit.id`. MLflow's databases keep a point once, however
+often it is logged (the whole point is the key of that table), so an export can be repeated. Its older file store
+appends, and would have points twice; MLflow 3 refuses that store unless it is explicitly allowed.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class MlflowTracker:
         )
 
     def config(self, values: Mapping[str, TrackedValue]) -> None:
-        """Parameters, which can't be changed later: those that are there stay."""
+        """Parameters, which can't be changed later: existing ones stay."""
         known = self._run.data.params
         fresh = [Param(name, str(value)[:_LONGEST_PARAM]) for name, value in values.items() if name not in known]
         with _explained():
@@ -96,14 +95,14 @@ class MlflowTracker:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """What MLflow complains about, in three parts."""
+    """MLflow's errors, as ours."""
     try:
         yield
     except MlflowException as error:
         raise SeqfitError(
-            f"MLflow does not take the run ({str(error).splitlines()[0]})",
+            f"MLflow refused the run ({str(error).splitlines()[0]})",
             "runs go to the server or database that MLFLOW_TRACKING_URI names, or to mlflow.db here",
-            "Set MLFLOW_TRACKING_URI to one that answers, then run seqfit track again",
+            "Set MLFLOW_TRACKING_URI to one that responds, then run seqfit track again",
         ) from error
 
 

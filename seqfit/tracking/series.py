@@ -1,12 +1,12 @@
-"""Records of a run as named numbers, and what was to be trained as named values.
+"""Records of a run as named numbers, and its recipe, strategy and environment as named values.
 
 In: one record as its file has it. Out: name -> number; what was not measured is absent, never 0.
 
-    {"step": 20, "loss": 0.3, "gradient_norm": null, "phase_seconds": {"forward": 2.0}, ...}, the record before: step 10
-    ->  {"train/loss": 0.3, "phase/forward_seconds": 0.2, ...}                             seconds of one step
+    {"step": 20, "loss": 0.3, "gradient_norm": null, "phase_seconds": {"forward": 2.0}, ...}, previous record: step 10
+    ->  {"train/loss": 0.3, "phase/forward_seconds": 0.2, ...}                             seconds per step
 
-The names keep the fields' own, with their units. Groups: train, phase, between (the steps), a split's name, host,
-gpu/NUMBER, final.
+Names are the fields' names, with their units, in groups: train, phase, between (the steps), a split's name, host,
+gpu/INDEX, final.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _Record = Mapping[str, Any]
 _ENVIRONMENT = ("command", "commit", "versions", "hardware", "precision", "parameters", "total_steps", "data")
 
 
-def read_step(record: _Record, steps_made: int) -> dict[str, float]:
-    """Loss, rates and memory; of the phases the mean of the steps since the record before."""
+def read_step(record: _Record, steps: int) -> dict[str, float]:
+    """Loss, rates and memory, and the mean of each phase over the steps since the previous record."""
     found = _numbers("train", record, leave_out=("step", "time"))
     for phase, seconds in record.get("phase_seconds", {}).items():
         if phase in BETWEEN_STEPS:
             found[f"between/{phase}_seconds"] = seconds
-        elif steps_made > 0:
-            found[f"phase/{phase}_seconds"] = seconds / steps_made
+        elif steps > 0:
+            found[f"phase/{phase}_seconds"] = seconds / steps
     return found
 
 
@@ -44,7 +44,7 @@ def read_evaluation(record: _Record) -> dict[str, float]:
 
 
 def read_sample(record: _Record) -> dict[str, float]:
-    """Host and GPUs. Of the cores the mean, for a server has hundreds."""
+    """Host and GPUs. The mean of all cores, because a server has hundreds."""
     cores = record["host"].get("core_shares") or []
     found = _numbers("host", record["host"])
     if cores:
@@ -58,7 +58,7 @@ def read_sample(record: _Record) -> dict[str, float]:
 
 
 def read_scores(run: Run) -> dict[str, float]:
-    """What `seqfit evaluate` found of the checkpoint, after fine-tuning and before it."""
+    """What `seqfit evaluate` measured, after fine-tuning and before it."""
     found: dict[str, float] = {}
     for split in run.evaluated_splits():
         for before in (False, True):
@@ -69,7 +69,7 @@ def read_scores(run: Run) -> dict[str, float]:
 
 
 def read_config(run: Run) -> dict[str, TrackedValue]:
-    """Recipe, strategy and environment by dotted names, secrets masked; what is None or empty is left out."""
+    """Recipe, strategy and environment by dotted names, with secrets masked; None and empty values are left out."""
     manifest = run.manifest
     strategy = run.path / files.STRATEGY
     whole = {

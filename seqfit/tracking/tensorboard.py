@@ -1,8 +1,8 @@
 """TensorBoard: event files, written with its own classes, without torch and without TensorFlow.
 
-In: a run's scalars and notes. Out: FOLDER/PROJECT/RUN-ID/events.out.tfevents..., where FOLDER is tensorboard/ or what
-TENSORBOARD_LOGGING_DIR says. An export replaces the event files that an earlier one left in that place, so nothing is
-there twice; a TensorBoard that is open must be reloaded then.
+In: a run's scalars and notes. Out: FOLDER/PROJECT/RUN-ID/events.out.tfevents..., where FOLDER is
+$TENSORBOARD_LOGGING_DIR or tensorboard/. An export replaces the event files of an earlier one, so nothing is there
+twice; a TensorBoard that is open must be reloaded then.
 
     scalars({"train/loss": 0.3}, step=10, time=100.5)   ->   Event(wall_time=100.5, step=10, simple_value 0.3)
 """

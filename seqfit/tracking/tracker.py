@@ -1,7 +1,7 @@
-"""What an exporter has to do, and which there are.
+"""The interface of a tracker, and the tools that have one.
 
-In: the name of a tool. Out: a `Tracker` for one run. Each exporter is one file that imports its library when it is
-opened, so a missing package is a mistake that is told before anything is sent.
+In: the name of a tool. Out: a `Tracker` for one run. Each is one file that imports its library when it is opened, so a
+missing package is an error before anything is sent.
 
     tracker = open_tracker("tensorboard", Identity("demo", "3f2a9c1b77d0", "seqfit", 1770000000.0))
     tracker.config({"recipe.train.steps": 250})
@@ -27,7 +27,7 @@ ToolName = Literal["tensorboard", "trackio", "wandb", "mlflow"]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which run it is, the same however often and wherever from it is exported."""
+    """Identifies a run, the same however often and from wherever it is sent."""
 
     name: str  # of the run directory
     id: str  # 12 hexadecimal digits
@@ -41,7 +41,7 @@ class Identity:
 
 
 def identify_run(run: Run, project: str) -> Identity:
-    """From when the run began and what its data was: renaming its directory does not make it another run."""
+    """From its start, its data and its command: renaming its directory does not make it another run."""
     manifest = run.manifest
     started = float(manifest.get("started") or 0.0)
     source = f"{started!r} {manifest.get('data', {}).get('fingerprint')} {manifest.get('command')}"
@@ -50,17 +50,17 @@ def identify_run(run: Run, project: str) -> Identity:
 
 
 class Tracker(Protocol):
-    """One run in one tool. Values may be kept back until `flush`."""
+    """One run in one tool. Values may be buffered until `flush`."""
 
-    place: str  # where to look, for the user
-    sent_until: float | None  # a time up to which the tool has the run already and can't replace it
+    place: str  # where the user finds it
+    sent_until: float | None  # the tool has the run up to this Unix time, and can't replace it
 
     def config(self, values: Mapping[str, TrackedValue]) -> None:
         """Recipe, strategy and environment, by dotted names."""
         ...
 
     def scalars(self, values: Mapping[str, float], step: int, time: float) -> None:
-        """Readings of one moment."""
+        """Values of one moment."""
         ...
 
     def note(self, kind: str, message: str, step: int, time: float) -> None:
@@ -68,16 +68,16 @@ class Tracker(Protocol):
         ...
 
     def flush(self) -> None:
-        """Let the tool have all that was given."""
+        """Send what is buffered."""
         ...
 
     def finish(self, status: str, ended: float | None, scores: Mapping[str, float]) -> None:
-        """How the run ended ('running' if it goes on, 'died' if nobody said), and its final scores."""
+        """The status at its end ('running' if it goes on, 'died' if its process is gone), and its final scores."""
         ...
 
 
 TrackerOpener = Callable[[Identity], Tracker]
-# Tool -> package to import, module here, class there. The name of the tool is that of seqfit's extra, too.
+# Tool -> package, our module, class. The tool's name is also that of seqfit's extra.
 TOOLS: dict[str, tuple[str, str, str]] = {
     "tensorboard": ("tensorboard", "seqfit.tracking.tensorboard", "TensorBoardTracker"),
     "trackio": ("trackio", "seqfit.tracking.trackio", "TrackioTracker"),
@@ -87,25 +87,24 @@ TOOLS: dict[str, tuple[str, str, str]] = {
 
 
 def check_tool(tool: str) -> None:
-    """A tool that is not known or not installed is a mistake, found without importing it."""
+    """RecipeError for a tool that is unknown or not installed, found without importing it."""
     if tool not in TOOLS:
         raise RecipeError(
-            f"'{tool}' is no tool that runs can be sent to",
-            f"the tools are {', '.join(TOOLS)}",
+            f"'{tool}' is not a known tracker",
+            f"the trackers are {', '.join(TOOLS)}",
             did_you_mean(tool, TOOLS).strip() or "Name one of them",
         )
     package = TOOLS[tool][0]
     found = importlib.util.find_spec(package)
-    if found is None or found.origin is None:  # a mere folder of that name, such as wandb/, has no origin
+    if found is None or found.origin is None:  # a folder of that name, such as wandb/, has no origin
         raise RecipeError(
-            f"runs are to be sent to {tool}",
-            f"the package {package} does that, and it is not installed",
+            f"the tracker is {tool}",
+            f"it needs the package {package}, which is not installed",
             f"Run pip install 'seqfit[{tool}]'",
         )
 
 
 def open_tracker(tool: str, identity: Identity) -> Tracker:
-    """The tool's tracker of a run."""
     check_tool(tool)
     _, module, name = TOOLS[tool]
     opener: TrackerOpener = getattr(importlib.import_module(module), name)

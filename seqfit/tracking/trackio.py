@@ -1,8 +1,8 @@
-"""trackio: rows of its local SQLite database, which `trackio show` draws and `trackio sync` sends to a Space.
+"""trackio: rows of its local SQLite database, which `trackio show` plots and `trackio sync` sends to a Space.
 
 In: a run's scalars and notes. Out: rows of PROJECT.db in TRACKIO_DIR; events are its alerts. Its `log` takes no time,
-so rows are handed to the storage below it, as its own import of CSV files does. Each row has an id that follows from
-what it says, and the database ignores an id that it has: nothing is there twice.
+so rows go to the storage below it, as its own CSV import does. The id of a row is a hash of its content, and the
+database ignores an id that it has: nothing is there twice.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from trackio.sqlite_storage import SQLiteStorage
 
+from seqfit.rundir.records import EventKind
 from seqfit.tracking.tracker import Identity, TrackedValue
 
 
@@ -56,7 +57,7 @@ class TrackioTracker:
             )  # fmt: skip
         if alerts:
             titles, texts, steps, times, ids = map(list, zip(*alerts, strict=True))
-            levels = ["error" if title in ("failed", "not-finite") else "info" for title in titles]
+            levels = ["error" if title in (EventKind.FAILED, EventKind.NON_FINITE) else "info" for title in titles]
             SQLiteStorage.bulk_alert(
                 self._identity.project, **where, titles=titles, texts=texts, levels=levels, steps=steps,
                 timestamps=times, alert_ids=ids,

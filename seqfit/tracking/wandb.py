@@ -1,14 +1,14 @@
 """Weights & Biases: one run with a fixed id, offline unless WANDB_MODE says online.
 
 In: a run's scalars and notes. Out: WANDB_DIR/wandb/offline-run-...-ID, for `wandb sync`, or the run on the server.
-Its own step only counts rows and can't go back; so a row carries `step` and `seconds` as values, and charts are told
-to use them: `step` for all, `seconds` for host and GPUs, of which there are several readings a step.
+Its own step only counts rows and can't go back; so a row carries `step` and `seconds` as values, and charts use them as
+x axes: `step` for all, `seconds` for host and GPUs, which have several samples per step.
 
     scalars({"train/loss": 0.3}, step=10, time=100.5)  ->  {"train/loss": 0.3, "step": 10, "_timestamp": 100.5, ...}
 
-Offline, an export replaces the folder that an earlier one left. Online, history can't be replaced: the run is resumed
-and what is older than its newest row is not sent again. Of its own, wandb adds its usage record (versions of Python and
-wandb, platform, functions called); code, console, packages, host name and readings of the machine are switched off.
+Offline, an export replaces the folder of an earlier one. Online, history can't be replaced: the run is resumed, and
+what is older than its newest row is not sent again. wandb adds its own usage record (versions of Python and wandb,
+platform, functions called); code, console, packages, host name and system metrics are switched off.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class WandbTracker:
         self._run.log({f"events/{kind}": message, "step": step, "_timestamp": time})
 
     def flush(self) -> None:
-        """Rows are handed over as they come."""
+        """Rows are sent as they come."""
 
     def finish(self, status: str, ended: float | None, scores: Mapping[str, float]) -> None:
         """Final scores are part of the summary."""
@@ -96,12 +96,12 @@ class WandbTracker:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """What wandb complains about, in three parts."""
+    """wandb's errors, as ours."""
     try:
         yield
     except wandb.Error as error:
         raise SeqfitError(
-            f"wandb does not take the run ({str(error).splitlines()[0]})",
+            f"wandb refused the run ({str(error).splitlines()[0]})",
             "online it needs an account and a network",
-            "Run wandb login, or leave WANDB_MODE unset to write it here, for wandb sync",
+            "Run wandb login, or unset WANDB_MODE to write it here and send it later with wandb sync",
         ) from error

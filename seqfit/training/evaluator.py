@@ -23,8 +23,16 @@ from seqfit.evaluation.scoring import SplitScores, score_generated, spread_over_
 from seqfit.evaluation.threshold import Threshold
 from seqfit.model.checkpoint import GenerationMetadata, save_checkpoint
 from seqfit.rundir import files
+from seqfit.rundir.atomic import explained_failures
+from seqfit.rundir.events import (
+    EvaluationInterruptedEvent,
+    FallbackEvent,
+    OutOfMemoryEvent,
+    PlateauEvent,
+    ThresholdEvent,
+)
 from seqfit.rundir.records import EvaluationRecord
-from seqfit.rundir.writer import RunWriter, explained_failures
+from seqfit.rundir.writer import RunWriter
 from seqfit.training.nonfinite import explain_nan
 from seqfit.training.oom import attempt
 from seqfit.training.state import Best, TrainingState
@@ -63,7 +71,7 @@ class Evaluator:
                 self._evaluate_on(self._setup.validation)
             self._state.evaluation_is_due = False
         except _StopRequested:
-            self._writer.event("interrupted", f"the evaluation of step {self._state.step} is postponed to the resume")
+            self._writer.event(EvaluationInterruptedEvent(self._state.step))
         log.leave_out(time.perf_counter() - started)
 
     def save(self) -> None:
@@ -101,11 +109,10 @@ class Evaluator:
         if kept:
             self.save()
             if self._threshold is not None:
-                self._writer.event("threshold", f"step {number}, validation: {self._threshold}", step=number)
+                found = self._threshold
+                self._writer.event(ThresholdEvent(number, found.value, found.micro_f1, found.micro_f1_at_half))
         if number and schedule.observe(improved):
-            self._writer.event(
-                "plateau", f"{best.name} has not improved: the learning rate is lowered at step {number}"
-            )
+            self._writer.event(PlateauEvent(number, best.name))
 
     def _score(self, split: TokenizedSplit) -> SplitScores:
         """Each rank generates for a share of the rows, long and short ones alike, and every rank scores all of them."""
@@ -160,16 +167,14 @@ class Evaluator:
             )
         self._state.generator = replace(generator, batch_tokens=tokens, decoded_rows=rows)
         self._writer.event(
-            "out-of-memory",
-            f"OOM in {where}: retrying with batches of at most {tokens:,} tokens and {rows:,} rows decoded at once",
-            step=self._state.step,
-            phase="evaluation",
+            OutOfMemoryEvent(self._state.step, "evaluation", "retry", evaluation_tokens=tokens, evaluation_rows=rows)
         )
 
     def _choose_score(self, best: Best, result: SplitScores) -> float | None:
         """The score that chooses the checkpoint; where it can't be computed the loss does from now on: an event."""
         if best.name != "loss" and best.name not in result.scores.values:
             reason = result.scores.absent.get(best.name, "not computed")
-            self._writer.event("fallback", f"{best.name} is absent ({reason}): the loss chooses the checkpoint")
+            why = f"{best.name} is absent ({reason})"
+            self._writer.event(FallbackEvent("best-metric", "the loss chooses the checkpoint", why))
             best.start_over("loss")
         return result.loss if best.name == "loss" else result.scores.values[best.name]

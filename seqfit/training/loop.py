@@ -19,6 +19,7 @@ from itertools import islice
 
 from seqfit.data.loader import GlobalBatch, prefetch
 from seqfit.errors import is_out_of_memory
+from seqfit.rundir.events import EarlyStoppingEvent
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.optimizers import Schedule, set_learning_rate
 from seqfit.step.rng import read_torch_states, restore_torch_states
@@ -105,9 +106,7 @@ class TrainingRun:
         early, stale = self.setup.recipe.eval.early_stopping, self.state.best.stale
         stalled = early is not None and stale >= early.patience
         if stalled and not done:
-            self.writer.event(
-                "early-stopping", f"stopped at step {self.state.step}: {stale} evaluations without improvement"
-            )
+            self.writer.event(EarlyStoppingEvent(self.state.step, stale))
         return stalled or done
 
     def keep_something(self) -> bool:

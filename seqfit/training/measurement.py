@@ -3,7 +3,7 @@
 In: a recipe, its tokenized data and the device. Out: a `RunPrediction`: the strategy (the recipe's own, or where it has
 none the fastest that fits this machine), its predicted peak and step time. A run that is predicted not to fit is not
 refused, because predictions err; but it is an event. So is a prediction that fails or takes too long: the run then
-starts with the recipe's strategy, or the default one. SEQFIT_FORECAST=off turns all this off.
+starts with the recipe's strategy, or the default one. SEQFIT_PREDICTION=off turns all this off.
 
 Where a step is predicted to take more than a minute or does not fit, the prediction has `LongRows`: the length limit
 that keeps 95% of the rows whole, and what it would change.
@@ -47,7 +47,9 @@ from seqfit.planning.search import PlanRequest, predict_strategy_quickly, search
 from seqfit.planning.target import Target, card_target, cpu_target
 from seqfit.planning.timing import TimeLimitReached, time_limit
 from seqfit.recipe.schema import Recipe, TrainRecipe
+from seqfit.rundir.events import PlainEvent, PredictionEvent
 from seqfit.rundir.notes import optional_work
+from seqfit.rundir.records import EventKind
 from seqfit.strategy.schema import Strategy
 from seqfit.tasks import head_of
 from seqfit.telemetry.host import read_peak_bytes, read_resident_bytes
@@ -168,7 +170,7 @@ class RunPrediction:
     strategy: Strategy
     predicted_peak_bytes: int | None  # tensors; on a GPU with what the allocator adds
     predicted_step_seconds: float | None
-    events: list[tuple[str, str]] = field(default_factory=list)
+    events: list[PlainEvent] = field(default_factory=list)
     device: str = ""  # as plans name it
     time_factor: float = 1.0  # correction of the time, from earlier runs on this device
     predicted_parts: dict[str, int] = field(default_factory=dict)  # of the tensors at the peak: category -> bytes
@@ -199,13 +201,15 @@ class PredictionOutcome:
     predicted_parts: dict[str, int] = field(default_factory=dict)
     peak_is_of_all_steps: bool = False  # measured; on a CPU a few steps are watched, and others may have needed more
 
-    def __str__(self) -> str:
-        predicted, measured = self.predicted_peak_bytes or 0, self.measured_peak_bytes
-        memory = self.measured_peak_is if measured is None else f"{format_bytes(measured)} {self.measured_peak_is}"
-        return (
-            f"memory: {format_bytes(predicted)} predicted, {memory}; time per step: "
-            f"{format_seconds(self.predicted_step_seconds or 0)} predicted, "
-            f"{format_seconds(self.measured_step_seconds or 0)} measured"
+    @property
+    def event(self) -> PredictionEvent:
+        """At the end of the run."""
+        return PredictionEvent(
+            self.predicted_peak_bytes,
+            self.measured_peak_bytes,
+            self.measured_peak_is,
+            self.predicted_step_seconds,
+            self.measured_step_seconds,
         )
 
 
@@ -224,9 +228,9 @@ def predict_run(
     `vocabulary_size` is that of a trimmed vocabulary; a limit on the process's memory may leave less than the machine
     has. `sharers` processes of the run share this machine's memory.
     """
-    if os.environ.get("SEQFIT_FORECAST") == "off":
+    if os.environ.get("SEQFIT_PREDICTION") == "off":
         return RunPrediction(strategy, None, None)
-    events: list[tuple[str, str]] = []
+    events: list[PlainEvent] = []
     try:
         made = _make_prediction(recipe, strategy, data, device, vocabulary_size, memory_limit_bytes, sharers, events)
     except TimeLimitReached as late:
@@ -236,7 +240,7 @@ def predict_run(
         failure = f"nothing is predicted: {describe_error(error)}"
         made = _go_without(recipe, strategy, failure, "`seqfit plan` shows the failure")
     events += made.events
-    with optional_work("prediction", "long rows are not checked", _into(events)):
+    with optional_work(EventKind.PREDICTION_FAILED, "long rows are not checked", _into(events)):
         made = replace(made, long_rows=_find_long_rows(recipe, data, device, made))
     return replace(made, events=events)
 
@@ -264,7 +268,7 @@ def _go_without(recipe: Recipe, strategy: Strategy, why: str, instead: str) -> R
     """The recipe's strategy, or the default one, whose micro-batches are split further on OOM."""
     chosen = "the recipe's strategy" if recipe.strategy is not None else "the default strategy"
     taken = f"the run starts with {chosen} (micro-batches of {strategy.micro_batch_tokens} tokens)"
-    return RunPrediction(strategy, None, None, [("prediction", f"{why}; {taken}; {instead}")])
+    return RunPrediction(strategy, None, None, [(EventKind.PREDICTION_FAILED, f"{why}; {taken}; {instead}")])
 
 
 def _make_prediction(
@@ -275,12 +279,12 @@ def _make_prediction(
     vocabulary_size: int | None,
     memory_limit_bytes: int | None,
     sharers: int,
-    events: list[tuple[str, str]],
+    events: list[PlainEvent],
 ) -> RunPrediction:
     target = _find_target(device, sharers)
     if target is None:
         reason = f"{torch.cuda.get_device_name(device)} is not in the hardware table"
-        return RunPrediction(strategy, None, None, [("plan", f"nothing is predicted: {reason}")])
+        return RunPrediction(strategy, None, None, [(EventKind.PLAN, f"nothing is predicted: {reason}")])
     if memory_limit_bytes is not None:
         left_bytes = memory_limit_bytes - read_resident_bytes()
         target = replace(target, capacity_bytes=min(target.capacity_bytes, left_bytes))
@@ -290,7 +294,7 @@ def _make_prediction(
     key = plan_key(recipe, {"forecast": [*place_of_run, data.fingerprint, vocabulary_size]})
     stored = _read_stored(key, events)
     if stored is not None:
-        with optional_work("prediction", "the stored prediction is damaged and repeated", _into(events)):
+        with optional_work(EventKind.PREDICTION_FAILED, "the stored prediction is damaged and repeated", _into(events)):
             return _describe(strategy, target, stored)
     request = build_request(recipe, target, data=data, kept_tokens=vocabulary_size)
     if not request.workload.steps:
@@ -298,16 +302,16 @@ def _make_prediction(
     import_for_traces(request.model_config)  # training needs these modules, too: their import is not counted
     with time_limit(float(os.environ.get(SECONDS, _SECONDS))):
         found = _predict(recipe, strategy, request) | {"factor": read_factor(target.name)[0]}
-    with optional_work("prediction", "it is not stored for the next run", _into(events)):
+    with optional_work(EventKind.PREDICTION_FAILED, "it is not stored for the next run", _into(events)):
         _STORED.put(key, found)
     return _describe(strategy, target, found)
 
 
-def _into(events: list[tuple[str, str]]) -> Callable[[str, str], None]:
+def _into(events: list[PlainEvent]) -> Callable[[EventKind, str], None]:
     return lambda kind, message: events.append((kind, message))
 
 
-def _read_stored(key: str, events: list[tuple[str, str]]) -> dict[str, Any] | None:
+def _read_stored(key: str, events: list[PlainEvent]) -> dict[str, Any] | None:
     """None where there is none yet, or where it can't be read in time: no run waits for a hanging file system."""
     found: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
 
@@ -322,12 +326,12 @@ def _read_stored(key: str, events: list[tuple[str, str]]) -> dict[str, Any] | No
         result = found.get(timeout=_STORED_SECONDS)
     except queue.Empty:
         place, limit = _STORED.path(key), f"{_STORED_SECONDS:g} s"
-        events.append(("prediction", f"'{place}' could not be read within {limit}: predicting again"))
+        events.append((EventKind.PREDICTION_FAILED, f"'{place}' could not be read within {limit}: predicting again"))
         return None
     if isinstance(result, FileNotFoundError):
         return None
     if isinstance(result, Exception):
-        events.append(("prediction", f"the stored prediction is repeated: {describe_error(result)}"))
+        events.append((EventKind.PREDICTION_FAILED, f"the stored prediction is repeated: {describe_error(result)}"))
         return None
     return result
 
@@ -394,15 +398,15 @@ def _describe(stated: Strategy, target: Target, found: dict[str, Any]) -> RunPre
     fields = strategy.model_dump(exclude_defaults=True, exclude={"name"})
     chosen = ", ".join(f"{name}={value}" for name, value in fields.items()) or "defaults"
     message = f"the recipe's strategy: {takes}" if is_stated else f"planned for {target.name} ({chosen}): {takes}"
-    events = [("plan", message)]
+    events = [(EventKind.PLAN, message)]
     missing_bytes = max(0, found["total"] - target.capacity_bytes)
     if missing_bytes:
         short = format_bytes(missing_bytes)
-        events.append(("plan", f"that is {short} more than is available; `seqfit plan` shows what fits"))
+        events.append((EventKind.PLAN, f"that is {short} more than is available; `seqfit plan` shows what fits"))
     if target.kind == "cpu" and strategy.host_memory is None and should_return(found["bytes"], target.capacity_bytes):
         strategy = strategy.model_copy(update={"host_memory": "return"})
         usable = format_bytes(target.capacity_bytes)
-        events.append(("memory", f"strategy.host_memory=return: memory that glibc keeps might exceed {usable}"))
+        events.append((EventKind.MEMORY, f"strategy.host_memory=return: memory that glibc keeps might exceed {usable}"))
     return RunPrediction(strategy, found["bytes"], seconds, events, target.name, factor, found["parts"], missing_bytes)
 
 

@@ -24,6 +24,7 @@ from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.errors import TrainingFailed
 from seqfit.model.loss import LossModel
 from seqfit.parallel.world import World
+from seqfit.rundir.events import LossSpikeEvent, NonFiniteEvent
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.step import StepOutcome, TrainStep, micro_batch_loss_sum
 from seqfit.training.log import SeenStep
@@ -65,22 +66,20 @@ class NonFiniteHandler:
                 continue
             self._in_a_row = 0
             if self._spikes.is_spike(seen.loss):
-                usual = self._spikes.usual
-                message = f"the loss is {seen.loss:.4g} at step {seen.step}, and was about {usual:.4g} before"
-                self._writer.event("loss-spike", message, step=seen.step, rows=seen.rows)
+                self._writer.event(LossSpikeEvent(seen.step, seen.loss, self._spikes.usual, seen.rows))
 
     def should_retry(self, number: int, outcome: StepOutcome) -> bool:
         """Whether a step is to be repeated in fp32, because the recipe says so. Waits for the device."""
         name = self._step.precision.name
         if self._policy != "higher-precision-retry" or name == "fp32" or not bool(outcome.not_finite):
             return False
-        self._writer.event("not-finite", f"step {number} is NaN or Inf in {name}: repeating it in fp32", step=number)
+        self._writer.event(NonFiniteEvent(number, "retried", precision=name))
         return True
 
     def _handle(self, seen: SeenStep) -> None:
         if self._policy == "skip" and self._in_a_row < _SKIPPED_IN_A_ROW:
-            message = f"the loss is {seen.loss} at step {seen.step}: the update is skipped"
-            self._writer.event("not-finite", message, step=seen.step, rows=seen.rows)
+            values = {"gradient norm": "non-finite"} if math.isfinite(seen.loss) else {"loss": str(seen.loss)}
+            self._writer.event(NonFiniteEvent(seen.step, "skipped", values, seen.rows))
             return
         where = self._find_where(seen)
         raise TrainingFailed(*explain_nan(seen.step, seen.loss, self._step.precision.name, where))

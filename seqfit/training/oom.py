@@ -33,7 +33,7 @@ import contextlib
 import ctypes
 import gc
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -43,6 +43,7 @@ import torch
 from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.errors import OutOfMemory, PeerLost, RecipeError, is_out_of_memory
 from seqfit.hardware.process_memory import read_limits
+from seqfit.rundir.events import OutOfMemoryEvent
 from seqfit.rundir.notes import write_note
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.step import TrainStep
@@ -70,7 +71,7 @@ class OomRecovery:
         self._updates = 0  # before this step
 
     def expect(self, splits: Mapping[int, int]) -> None:
-        """Sizes that an earlier process set after the snapshot that this one resumes from (`find_splits_after`)."""
+        """Sizes that an earlier process set after the snapshot that this one resumes from."""
         self._known_splits = dict(splits)
 
     def begin(self, number: int) -> None:
@@ -86,17 +87,11 @@ class OomRecovery:
         self._step.drop()
         tokens, where = self._coordination.lowest_tokens, None
         if tokens == NO_OOM:  # it was this rank
-            tokens, where = self._find_size(number, batch)
-            tokens = self._coordination.all_reduce(tokens)
-        found = [text for text in self._world.all_gather(where) if text is not None]
+            where = self._find_failed(number, batch)
+            tokens = self._coordination.all_reduce(where["tokens"] // 2)
+        failed = next(found for found in self._world.all_gather(where) if found is not None)
         self._limit_tokens(tokens)
-        self._writer.event(
-            "out-of-memory",
-            f"{found[0]}: retrying the same global batch with micro-batches of at most {tokens:,} tokens",
-            step=number,
-            phase=self._step.phase,
-            micro_batch_tokens=tokens,
-        )
+        self._writer.event(OutOfMemoryEvent(number, action="retry", micro_batch_tokens=tokens, **failed))
         self._writer.sync()
         if half_updated:
             raise HalfUpdated
@@ -106,52 +101,37 @@ class OomRecovery:
     def _limit_tokens(self, tokens: int) -> None:
         self._loader.rule = replace(self._loader.rule, tokens=min(tokens, self._loader.rule.tokens))
 
-    def _find_size(self, number: int, batch: GlobalBatch) -> tuple[int, str]:
-        """Half of the micro-batch that failed; in lockstep, where that is unknown, half of the largest."""
+    def _find_failed(self, number: int, batch: GlobalBatch) -> dict[str, Any]:
+        """The micro-batch that did not fit; in lockstep, where that is unknown, the largest one."""
         failed = batch.micro_batches[self._step.micro_batch]
         if self._step.parallel.lockstep:
             failed = max(batch.micro_batches, key=lambda micro: (micro.examples > 1, micro.tokens))
-        rank = "" if self._world.size == 1 else f" on rank {self._world.rank}"
-        phase = {"forward": "forward pass", "backward": "backward pass"}.get(self._step.phase, self._step.phase)
-        size = f"{failed.examples:,} example{'' if failed.examples == 1 else 's'}, {failed.tokens:,} tokens"
-        where = f"OOM{rank} in the {phase} of step {number} (micro-batch of {size})"
+        rank = None if self._world.size == 1 else self._world.rank
+        found: dict[str, Any] = {
+            "phase": self._step.phase,
+            "rank": rank,
+            "examples": failed.examples,
+            "tokens": failed.tokens,
+        }
         if failed.examples == 1:
             raise OutOfMemory(
-                where,
+                OutOfMemoryEvent(number, action="retry", **found).where,
                 "a micro-batch has at least one example",
                 "Set strategy.recompute=blocks (gradient checkpointing) or a smaller task.max_source_tokens; "
                 "`seqfit plan` shows what fits",
             )
         if self._world.size > 1 and self._coordination.has_agreed:
-            self._leave(number, failed.tokens // 2, where)
-        return failed.tokens // 2, where
+            self._leave(OutOfMemoryEvent(number, action="restart", micro_batch_tokens=failed.tokens // 2, **found))
+        return found
 
-    def _leave(self, number: int, tokens: int, where: str) -> NoReturn:
+    def _leave(self, event: OutOfMemoryEvent) -> NoReturn:
         """The others wait in a collective that this rank can't finish."""
-        message = f"{where}, in the middle of a collective"
-        write_note(
-            self._writer.path, self._world.rank, "out-of-memory", message, step=number, micro_batch_tokens=tokens
-        )
+        write_note(self._writer.path, self._world.rank, event)
         raise PeerLost(
-            message,
+            event.message,
             "the other processes wait for this one there, so all of them have to restart",
             "A launcher restarts them (--max-restarts); otherwise resume with seqfit train --resume",
         )
-
-
-def find_splits_after(events: Iterable[Mapping[str, Any]], after: int) -> dict[int, int]:
-    """Steps after a snapshot at which micro-batches became smaller -> their size from then on.
-
-    A process that is killed after such a step leaves no snapshot of it, only the event; steps before it are repeated as
-    they were.
-    """
-    splits: dict[int, int] = {}
-    for event in events:
-        data = event.get("data") or {}
-        step, tokens = data.get("step"), data.get("micro_batch_tokens")
-        if event.get("kind") == "out-of-memory" and tokens is not None and step is not None and step > after:
-            splits[step] = min(tokens, splits.get(step, tokens))
-    return splits
 
 
 def attempt(action: Callable[[], _T]) -> _T | None:

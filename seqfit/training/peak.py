@@ -41,6 +41,7 @@ from torch import nn
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.errors import describe_error
+from seqfit.rundir.records import EventKind
 from seqfit.step.clock import StepClock
 from seqfit.step.peak import MeasuredPeak, measure_peak
 from seqfit.step.step import ParallelStrategy, TrainStep
@@ -64,11 +65,10 @@ class _Largest:
 class PeakObserver(Observer):
     """Measures the peak of steps that may show a higher one than those before."""
 
-    def __init__(self, step: TrainStep, report: Callable[[str, str], None], *, is_predicted: bool) -> None:
+    def __init__(self, step: TrainStep, report: Callable[[EventKind, str], None], *, is_predicted: bool) -> None:
         self.peak_bytes: int | None = None
         self.at_step: int | None = None
-        self.measured_steps = 0
-        self.measured_seconds = 0.0  # of their phases: measuring slows a step down, so its time does not count
+        self.measured: list[int] = []  # steps: measuring slows them down, so their times do not count
         self._step = step
         self._report = report
         on_cpu = step.precision.device.type == "cpu"
@@ -88,16 +88,14 @@ class PeakObserver(Observer):
             yield
             return
         self._most_tokens = tokens
-        before_seconds = sum(self._step.clock.totals.values())
         with quiet_profiler(), _Guarded(partial(measure_peak, self._step, batch)) as guarded:
             yield
-        self.measured_steps += 1
-        self.measured_seconds += sum(self._step.clock.totals.values()) - before_seconds
+        self.measured.append(number)
         self._measured = batch, None if guarded.value is None else guarded.value.bytes
         if guarded.error is not None:
             self._measured = batch, None
             self._last, self._keeps_largest = 0, False
-            self._report("memory", f"peaks of further steps are not measured: {describe_error(guarded.error)}")
+            self._report(EventKind.MEMORY, f"peaks of further steps are not measured: {describe_error(guarded.error)}")
 
     def after_step(self, number: int, batch: GlobalBatch) -> None:
         """A measurement counts unless the batch was split again after OOM."""

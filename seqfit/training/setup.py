@@ -36,10 +36,12 @@ from seqfit.model.load import (
     set_head_bias,
 )
 from seqfit.model.trainable import sum_frozen_bits
-from seqfit.parallel.build import BuiltStep, Events, build_rule, build_step, choose_weights, padding_limits
+from seqfit.parallel.build import BuiltStep, build_rule, build_step, choose_weights, padding_limits
 from seqfit.parallel.gather import GatherTarget
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe.schema import Recipe
+from seqfit.rundir.events import Events, FallbackEvent, PlainEvent
+from seqfit.rundir.records import EventKind
 from seqfit.step.precision import Precision, choose_device, choose_precision, explain_unused_gpu
 from seqfit.step.step import ParallelStrategy, TrainStep
 from seqfit.strategy.conflicts import check_processes
@@ -167,9 +169,9 @@ def build_setup(
     loader = _build_loader(recipe, strategy, loaded, built, world)
     generator = _build_generator(recipe, loaded, precision)
     unused_gpu = explain_unused_gpu(strategy, device)
-    decided: Events = [] if unused_gpu is None else [("device", unused_gpu)]
+    decided: Events = [] if unused_gpu is None else [(EventKind.DEVICE, unused_gpu)]
     if memory_limit_bytes is not None:
-        decided.append(("memory-limit", f"this process may use {format_bytes(memory_limit_bytes)}"))
+        decided.append((EventKind.MEMORY_LIMIT, f"this process may use {format_bytes(memory_limit_bytes)}"))
     setup = TrainingSetup(
         recipe=recipe,
         strategy=strategy,
@@ -193,7 +195,7 @@ def build_setup(
             *prediction.events,
             *loaded.events,
             *built.events,
-            ("precision", str(precision)),
+            (EventKind.PRECISION, str(precision)),
             *explain_fallback(generator),
         ],
     )
@@ -211,12 +213,12 @@ def _plan(
     long = prediction.long_rows
     limit = world.broadcast(None if long is None or not is_guessed else long.limit)
     if limit is None:
-        warnings: Events = [] if long is None else [("lengths", long.warn())]
+        warnings: list[PlainEvent] = [] if long is None else [(EventKind.LENGTHS, long.warn())]
         return recipe, corpus, replace(prediction, events=[*prediction.events, *warnings])
     task = recipe.task.model_copy(update={"max_source_tokens": limit})
     resolved = replace(resolved, recipe=recipe.model_copy(update={"task": task}))
     recipe, corpus, prediction = _plan(resolved, view, memory_limit_bytes, world, is_guessed=False)
-    explained: Events = [] if long is None else [("lengths", long.explain_limit())]
+    explained: list[PlainEvent] = [] if long is None else [(EventKind.LENGTHS, long.explain_limit())]
     return recipe, corpus, replace(prediction, events=[*explained, *prediction.events])
 
 
@@ -328,13 +330,13 @@ def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[Pr
     else:
         trimmed = load_trimmed_model(recipe.model, head, corpus.kept)
         model = trimmed.model
-        events.append(("trim", str(trimmed.report)))
+        events.append((EventKind.TRIM, str(trimmed.report)))
         if trimmed.fallback is not None:
-            events.append(("fallback", f"the whole model was loaded and then trimmed: {trimmed.fallback}"))
+            events.append(FallbackEvent("trimming", "the whole model was loaded and then trimmed", trimmed.fallback))
     if head is not None and head.problem_type == "regression" and recipe.model.kind == "classifier":
         events.extend(_start_at_mean(model, corpus.data.splits["train"].scores()))
     untested = explain_untested(recipe.model, model.config.model_type)
-    events.extend([] if untested is None else [("untested", untested)])
+    events.extend([] if untested is None else [(EventKind.UNTESTED, untested)])
     events.extend(choose_weights(model, recipe.model, strategy))
     return model, events
 
@@ -342,11 +344,15 @@ def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[Pr
 def _start_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> Events:
     """The head's bias, and a warning where the scores are far from the scale of a new head's outputs."""
     mean, deviation = float(scores.mean()), float(scores.std())
-    events = [("head", f"starts at the mean of the training scores, {mean:.4g}")] if set_head_bias(model, mean) else []
+    events: Events = (
+        [(EventKind.REGRESSION_HEAD, f"starts at the mean of the training scores, {mean:.4g}")]
+        if set_head_bias(model, mean)
+        else []
+    )
     if deviation and not _HEAD_REACHES[0] <= deviation <= _HEAD_REACHES[1]:
         events.append(
             (
-                "head",
+                EventKind.REGRESSION_HEAD,
                 f"the scores' standard deviation is {deviation:.3g}; a head trains fastest between "
                 f"{_HEAD_REACHES[0]:g} and {_HEAD_REACHES[1]:g}: scale the column if the error does not fall",
             )

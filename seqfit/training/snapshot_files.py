@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 import shutil
 import time
@@ -49,9 +48,8 @@ from seqfit.errors import RunError, TrainingFailed
 from seqfit.parallel.deepspeed import PARTS
 from seqfit.parallel.world import World
 from seqfit.rundir import files
-from seqfit.rundir.records import SnapshotRecord
-from seqfit.rundir.writer import describe_resume
-from seqfit.system import sync_path
+from seqfit.rundir.atomic import describe_resume, draft_of, replace_folder
+from seqfit.rundir.events import SnapshotEvent
 
 _STATE, _FACTS = "state.safetensors", "snapshot.json"
 SHARDS = "shards"
@@ -83,7 +81,7 @@ class SnapshotWriter:
         self._keep = keep
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="seqfit-snapshot") if in_background else None
         self._writing: Future[None] | None = None
-        self._written: deque[SnapshotRecord] = deque()  # the thread adds to one end, `take_written` takes the other
+        self._written: deque[SnapshotEvent] = deque()  # the thread adds to one end, `take_written` takes the other
 
     def write(self, snapshot: Snapshot, *, began: float) -> None:
         """Start writing; raises an earlier one's error. `began`: when training stopped for it, Unix time."""
@@ -95,7 +93,7 @@ class SnapshotWriter:
         taken = Snapshot(snapshot.step, copied, snapshot.facts)
         self._writing = self._thread.submit(self._write, taken, began, waited_seconds=time.time() - began)
 
-    def take_written(self) -> list[SnapshotRecord]:
+    def take_written(self) -> list[SnapshotEvent]:
         """Those completed since the last call: the thread can't write a run's records itself."""
         return [self._written.popleft() for _ in range(len(self._written))]
 
@@ -124,7 +122,7 @@ class SnapshotWriter:
                 raise
         ended = time.time()
         waited = ended - began if waited_seconds is None else waited_seconds
-        self._written.append(SnapshotRecord(snapshot.step, began, ended, waited))
+        self._written.append(SnapshotEvent(snapshot.step, began, ended, waited))
 
 
 @contextlib.contextmanager
@@ -147,7 +145,7 @@ class SnapshotDraft:
     def __init__(self, run: Path, step: int) -> None:
         self._step = step
         self._place = snapshot_folder(run, step)
-        self.folder = files.beside(self._place, "new")
+        self.folder = draft_of(self._place)
 
     def begin(self) -> None:
         """An empty folder; leftovers of killed runs are removed."""
@@ -166,15 +164,7 @@ class SnapshotDraft:
         whole = {**facts, "step": self._step, "sha256": hashes}
         text = json.dumps(whole | {_FACTS_HASH: _hash_facts(whole)}, indent=1, allow_nan=False)
         (self.folder / _FACTS).write_text(text, "utf-8")
-        paths = [self.folder / name for name in (*written, _FACTS)]
-        for path in (*paths, *{path.parent for path in paths}):
-            sync_path(path)
-        old = files.beside(self._place, "old")
-        if self._place.exists():  # taken twice, or of steps that were lost and repeated
-            os.replace(self._place, old)
-        os.replace(self.folder, self._place)
-        sync_path(self._place.parent)
-        shutil.rmtree(old, ignore_errors=True)
+        replace_folder(self._place)  # one that is there was taken twice, or is of steps that are repeated
         for folder in self._place.parent.glob("step-*"):
             if folder.name > self._place.name:  # damaged, or lost: this run continued from an earlier one
                 shutil.rmtree(folder)

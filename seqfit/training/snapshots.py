@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 from seqfit.errors import OutOfMemory
-from seqfit.rundir.records import SnapshotRecord
+from seqfit.rundir.events import OutOfMemoryEvent, SnapshotEvent
+from seqfit.rundir.records import EventKind
 from seqfit.rundir.writer import RunWriter
 from seqfit.training.snapshot_files import (
     Damaged,
@@ -62,7 +63,7 @@ class Snapshots:
             if self._saves_shards:
                 write_shards(self._writer.path, taken, self._world, keep=self._rule.keep)
                 ended = time.time()
-                self._writer.snapshot(SnapshotRecord(taken.step, began, ended, ended - began))
+                self._writer.snapshot(SnapshotEvent(taken.step, began, ended, ended - began))
             elif self._world.is_first:
                 self._disk.write(taken, began=began)
         self._record_written()
@@ -94,12 +95,10 @@ class Snapshots:
                 "Set train.snapshot.every_steps, and a smaller strategy.micro_batch_tokens",
             )
         self._state.restore(found)
-        self._writer.forget_after(found.step, evaluation_is_due=self._state.evaluation_is_due)
+        self._writer.drop_records_after(found.step, evaluation_is_due=self._state.evaluation_is_due)
+        tokens = self._state.setup.loader.rule.tokens
         self._writer.event(
-            "out-of-memory",
-            f"OOM in the update of step {lost}: back to the snapshot of step {found.step}",
-            step=found.step + 1,  # the first one with smaller micro-batches
-            micro_batch_tokens=self._state.setup.loader.rule.tokens,
+            OutOfMemoryEvent(found.step + 1, "optimizer", "restore", micro_batch_tokens=tokens, failed_step=lost)
         )
         self._writer.sync()
 
@@ -110,5 +109,5 @@ def find_newest(run: Path, writer: RunWriter) -> Snapshot | None:
         try:
             return load_snapshot(folder)
         except Damaged as error:
-            writer.event("resume", f"the snapshot {folder.name} is damaged and is skipped ({error})")
+            writer.event(EventKind.SNAPSHOT_SKIPPED, f"the snapshot {folder.name} is corrupted ({error})")
     return None

@@ -24,17 +24,24 @@ from seqfit.model.load import count_parameters
 from seqfit.parallel.world import World, explain_peer_lost, is_peer_lost, join_world
 from seqfit.recipe.load import anchor_paths, dump_recipe, warn_about_warmup
 from seqfit.rundir import files
+from seqfit.rundir.atomic import describe_resume
+from seqfit.rundir.events import (
+    DataEvent,
+    InterruptedEvent,
+    ResumeEvent,
+    find_smaller_micro_batches,
+)
 from seqfit.rundir.masking import mask_text
 from seqfit.rundir.notes import check_no_fault, leave_fault, optional_work, read_notes, remove_notes
-from seqfit.rundir.reader import Run
-from seqfit.rundir.records import BETWEEN_STEPS, EventRecord
-from seqfit.rundir.writer import NullWriter, RunWriter, collect_versions, describe_resume, find_commit
+from seqfit.rundir.reader import Run, read_records, summarise_steps
+from seqfit.rundir.records import EventKind, EventRecord
+from seqfit.rundir.writer import NullWriter, RunWriter, collect_versions, find_commit
 from seqfit.strategy.load import dump_strategy
 from seqfit.telemetry.recorder import SamplerProcess
 from seqfit.training.log import describe_step_work
 from seqfit.training.loop import TrainingRun, build_run, train_to_end
 from seqfit.training.measurement import PredictionOutcome, before_the_first_step, compare_with_measured
-from seqfit.training.oom import attempt, find_splits_after, limited_memory
+from seqfit.training.oom import attempt, limited_memory
 from seqfit.training.peak import PeakObserver, build_calibration_workload
 from seqfit.training.resume import (
     FINISHED,
@@ -95,7 +102,7 @@ def train(
         try:
             with view if world.is_first else SilentView() as shown:
                 for note in () if isinstance(recipe, Given) else given.notes:  # the command has printed them
-                    shown.event(EventRecord(time.time(), "guessed", note))
+                    shown.event(EventRecord(time.time(), EventKind.GUESSED, note))
                 return _train_in(world, command, shown)
         except SeqfitError as error:
             if world.size > 1:
@@ -173,17 +180,15 @@ def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> 
         snapshot = _find_snapshot(run, writer, world)
         changed = None if snapshot is None else check_exact(run.path, snapshot, setup)
         if changed is not None:
-            writer.event("resume", changed)
-        found = find_splits_after(
-            run.events() if world.is_first else [], after=0 if snapshot is None else snapshot.step
-        )
+            writer.event(EventKind.INEXACT_RESUME, changed)
+        begin = 0 if snapshot is None else snapshot.step
+        found = find_smaller_micro_batches(run.events() if world.is_first else [], after=begin)
         splits = dict(world.broadcast(list(found.items())))
         if snapshot is None:
-            writer.forget_after(-1)
+            writer.drop_records_after(-1)
         else:
-            writer.forget_after(snapshot.step, evaluation_is_due=snapshot.facts["evaluation_is_due"])
-        start = "the beginning (there is no snapshot yet)" if snapshot is None else f"step {snapshot.step}"
-        writer.event("resume", f"continuing from {start}", step=0 if snapshot is None else snapshot.step)
+            writer.drop_records_after(snapshot.step, evaluation_is_due=snapshot.facts["evaluation_is_due"])
+        writer.event(ResumeEvent(begin))
         resumed = [*run.manifest.get("resumed", []), time.time()]
         writer.write_manifest(status="running", ended=None, processes=world.size, resumed=resumed)
         _train(setup, writer, view, lambda live: live.resume(snapshot, splits))
@@ -192,7 +197,7 @@ def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> 
 def _record_notes(run: Run, writer: RunWriter) -> None:
     """What processes that died have left behind becomes events."""
     for note in read_notes(run.path):
-        writer.event(note["kind"], note["message"], **note["data"])
+        writer.event(note)
     remove_notes(run.path)
 
 
@@ -232,22 +237,22 @@ def _write_start(
             "lengths": summarise_splits(data.splits),
             "left_out": data.left_out,
         },
-        forecast=asdict(before_the_first_step(setup.prediction)),
+        prediction=asdict(before_the_first_step(setup.prediction)),
         guessed=list(guessed),
     )
     for note in notes:
-        writer.event("recipe", note)
-    for kind, message in setup.events:
-        writer.event(kind, message)
+        writer.event(EventKind.RECIPE, note)
+    for event in setup.events:
+        writer.event(*event) if isinstance(event, tuple) else writer.event(event)
     warning = warn_about_warmup(setup.recipe.train, setup.total_steps)
     if warning is not None:
-        writer.event("schedule", warning)
+        writer.event(EventKind.SCHEDULE, warning)
     if went_offline():
-        writer.event("offline", "the Hub does not answer: only files that were downloaded before are used")
+        writer.event(EventKind.OFFLINE, "the Hub does not answer: only files that were downloaded before are used")
     if setup.validation is None:
-        writer.event("data", "no validation rows: no evaluation during training, and the last model is kept")
+        writer.event(DataEvent("no validation rows: no evaluation during training, and the last model is kept"))
     for message in data.events:
-        writer.event("data", message)
+        writer.event(DataEvent(message))
 
 
 def _train(
@@ -308,36 +313,36 @@ def _run_loop(run: TrainingRun, peak: PeakObserver) -> str:
         rate = setup.strategy.telemetry_hz if setup.world.is_first else 0
         with SamplerProcess(writer.path, rate, writer.event):
             steps = train_to_end(run)
-    except (KeyboardInterrupt, Stopped) as stopped:
-        last = run.keep_something()
-        kept = "the last step, because there was no evaluation yet" if last else "the best evaluation so far"
-        by = "the user" if isinstance(stopped, KeyboardInterrupt) else "a signal"
-        writer.event("interrupted", f"stopped by {by}; the checkpoint is that of {kept}")
+    except (KeyboardInterrupt, Stopped):
+        last, received = run.keep_something(), setup.coordination.stopping.signal
+        name = "SIGINT" if received is None else received.name
+        writer.event(InterruptedEvent(name, "last" if last else "best"))
         raise
     writer.write_manifest(steps=steps)  # what follows may be killed
-    with optional_work("prediction", "predicted and measured values are not compared", writer.event):
+    with optional_work(EventKind.PREDICTION_FAILED, "predicted and measured values are not compared", writer.event):
         compared = _compare_prediction(run, peak)
-        writer.write_manifest(forecast=asdict(compared))
+        writer.write_manifest(prediction=asdict(compared))
         compared = _measure_largest(peak, compared, writer)
         if compared.predicted_peak_bytes is not None and run.made:
-            writer.event("forecast", str(compared))
+            writer.event(compared.event)
     return FINISHED
 
 
 def _compare_prediction(run: TrainingRun, peak: PeakObserver) -> PredictionOutcome:
-    setup = run.setup
-    within = sum(seconds for phase, seconds in setup.step.clock.totals.items() if phase not in BETWEEN_STEPS)
-    unmeasured = run.made - peak.measured_steps
+    """A step whose memory was measured took longer, so its time does not count where there are others."""
+    setup, records = run.setup, read_records(run.writer.path / files.STEPS)
+    unmeasured = summarise_steps(records, exclude=peak.measured)
     compared = compare_with_measured(
         setup.prediction,
         setup.step.precision.device,
         peak,
         before_bytes=setup.before_bytes,
-        step_seconds=(within - peak.measured_seconds) / unmeasured if unmeasured else None,
+        step_seconds=unmeasured.step_seconds or summarise_steps(records).step_seconds,
     )
-    if compared.measured_step_seconds is not None:
-        with optional_work("prediction", "this run's times are not stored for later predictions", run.writer.event):
-            setup.prediction.record(unmeasured, compared.measured_step_seconds)
+    if unmeasured.step_seconds is not None:
+        lost = "this run's times are not stored for later predictions"
+        with optional_work(EventKind.PREDICTION_FAILED, lost, run.writer.event):
+            setup.prediction.record(unmeasured.steps, unmeasured.step_seconds)
     return compared
 
 
@@ -347,14 +352,16 @@ def _measure_largest(peak: PeakObserver, compared: PredictionOutcome, writer: Ru
     if repeated == 0:
         return compared
     if repeated is None:
-        writer.event("memory", "OOM while the largest step was repeated to measure its peak: the peak is unknown")
+        writer.event(
+            EventKind.MEMORY, "OOM while the largest step was repeated to measure its peak: the peak is unknown"
+        )
     compared = replace(
         compared,
         measured_peak_bytes=peak.peak_bytes,
         measured_peak_is=peak.describe(),
         peak_is_of_all_steps=peak.is_of_all_steps,
     )
-    writer.write_manifest(forecast=asdict(compared))
+    writer.write_manifest(prediction=asdict(compared))
     return compared
 
 

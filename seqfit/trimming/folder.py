@@ -6,8 +6,6 @@ metadata of a seqfit checkpoint is copied, so that `seqfit predict` takes the tr
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import torch
@@ -20,7 +18,7 @@ from seqfit.hub import is_remote_code_trusted
 from seqfit.model.checkpoint import find_metadata, write_metadata
 from seqfit.model.load import load_model, quiet
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.rundir import files
+from seqfit.rundir.atomic import replace_folder, start_draft
 
 
 def load_whole(model: ModelRecipe) -> PreTrainedModel:
@@ -53,12 +51,11 @@ def check_free(folder: Path) -> None:
 
 def save_trimmed(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Written to a folder next to it and then renamed, so that a kill never leaves half a model."""
-    fresh = files.beside(folder, "new")
-    shutil.rmtree(fresh, ignore_errors=True)
+    fresh = start_draft(folder)
     with quiet():
         model.save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
     metadata = find_metadata(model)
     if metadata is not None:
         write_metadata(fresh, metadata)
-    os.replace(fresh, folder)
+    replace_folder(folder)

@@ -52,7 +52,7 @@ def test_the_page_is_written_and_its_path_printed(recipe: Path, capsys: pytest.C
     page = recipe.parent / "page.html"
     assert main(["data", str(recipe), "--html", str(page)]) == 0
     assert capsys.readouterr().out.rstrip().endswith(str(page))
-    assert "At a glance" in page.read_text("utf-8")
+    assert "Overview" in page.read_text("utf-8")
 
 
 def test_a_mistake_in_the_recipe_is_reported_without_traceback(

@@ -76,7 +76,7 @@ def write_run(
         "versions": {"torch": "2.13.0"},
         "hardware": HARDWARE,
         "data": {"fingerprint": f"f{seed}"},
-        "forecast": {"measured_peak_bytes": None, "measured_peak_is": "not measured: no step was watched"},
+        "prediction": {"measured_peak_bytes": None, "measured_peak_is": "not measured: no step was watched"},
     }
     (path / files.MANIFEST).write_text(json.dumps(said | dict(manifest or {})), "utf-8")
     return path

@@ -96,7 +96,7 @@ def write_gpu_run(path: Path) -> None:
     (path / files.TELEMETRY).write_text("".join(json.dumps(asdict(sample)) + "\n" for sample in samples))
     manifest: dict[str, Any] = json.loads((path / files.MANIFEST).read_text())
     manifest["hardware"]["device"] = "cuda"
-    manifest["forecast"] = {"measured_peak_bytes": 3 * 2**29, "measured_peak_is": "reserved by torch's allocator"}
+    manifest["prediction"] = {"measured_peak_bytes": 3 * 2**29, "measured_peak_is": "reserved by torch's allocator"}
     (path / files.MANIFEST).write_text(json.dumps(manifest))
 
 

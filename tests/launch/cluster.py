@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 _DAEMONS = ("slurmctld", "slurmd", "munged")
-_PATIENCE_SECONDS = 120.0
+_TIMEOUT_SECONDS = 120.0
 _CONFIGURATION = """\
 ClusterName=seqfit
 SlurmctldHost={host}(127.0.0.1)
@@ -158,7 +158,7 @@ class Cluster:
         )
 
     def _wait_for(self, is_there: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
         while not is_there():
             if time.monotonic() > deadline:
                 said = {path.name: path.read_text(errors="replace")[-1000:] for path in self.folder.glob("*.said")}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.launch.slurm import advise, read_status
+from seqfit.launch.slurm import read_status, suggest_next
 from tests.launch.fixtures import FakeSlurm, write_progress
 
 
@@ -12,7 +12,7 @@ def test_a_job_that_waits_says_why(submitted_run: Path, fake_slurm: FakeSlurm) -
     fake_slurm.says("PENDING", Reason="Priority")
     standing = read_status(submitted_run)
     assert (standing.queue, standing.status, standing.step) == ("PENDING (Priority)", None, None)
-    assert advise(standing) == "seqfit logs runs/demo --follow"
+    assert suggest_next(standing) == "seqfit logs runs/demo --follow"
 
 
 def test_a_job_that_runs_says_where_and_how_far_it_is(submitted_run: Path, fake_slurm: FakeSlurm) -> None:
@@ -29,7 +29,7 @@ def test_a_job_that_slurm_has_forgotten_is_told_by_its_directory(submitted_run: 
     write_progress(submitted_run, "finished", 50, resumed=[1.0, 2.0])
     standing = read_status(submitted_run)
     assert (standing.queue, standing.status, standing.restarts) == ("not in the queue", "finished", 2)
-    assert advise(standing) == "seqfit evaluate runs/demo"
+    assert suggest_next(standing) == "seqfit evaluate runs/demo"
 
 
 @pytest.mark.usefixtures("fake_slurm")
@@ -37,7 +37,7 @@ def test_a_run_that_ended_early_is_told_how_to_go_on(submitted_run: Path) -> Non
     write_progress(submitted_run, "interrupted", 3)
     standing = read_status(submitted_run)
     assert standing.is_over
-    assert advise(standing) == "see why: seqfit logs runs/demo; then go on: seqfit submit runs/demo"
+    assert suggest_next(standing) == "see why: seqfit logs runs/demo; then go on: seqfit submit runs/demo"
 
 
 @pytest.mark.usefixtures("without_slurm")
@@ -45,4 +45,4 @@ def test_without_slurm_the_directory_still_speaks(submitted_run: Path) -> None:
     write_progress(submitted_run, "running", 3)
     standing = read_status(submitted_run)
     assert (standing.queue, standing.step) == ("Slurm is not on this machine", 3)
-    assert "where Slurm's commands are" in advise(standing)
+    assert "where Slurm's commands are" in suggest_next(standing)

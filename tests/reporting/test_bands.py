@@ -8,7 +8,7 @@ import pytest
 from seqfit.reporting.curves import find_bands
 from seqfit.reporting.runs import ShownRun, Track
 from seqfit.rundir import files
-from seqfit.rundir.records import SnapshotRecord
+from seqfit.rundir.events import SnapshotEvent
 from seqfit.rundir.writer import RunWriter
 
 
@@ -42,7 +42,7 @@ def titles(path: Path) -> list[str]:
 def record_snapshot(path: Path, began: float, ended: float, waited: float) -> None:
     """As training does, in seconds since the run's start."""
     start, writer = ShownRun(path).manifest["started"], RunWriter.reopen(path)
-    writer.snapshot(SnapshotRecord(80, start + began, start + ended, waited))
+    writer.snapshot(SnapshotEvent(80, start + began, start + ended, waited))
     writer.close()
 
 
@@ -73,7 +73,7 @@ def test_a_run_that_a_later_version_went_on_with_has_both_and_says_so(
     placed, recorded = bands(run_path, "snapshot")
     assert placed == pytest.approx((16, 16.5))
     assert recorded == pytest.approx((402, 403))
-    assert "snapshot (placed by the steps around it: when it began was not recorded)" in titles(run_path)
+    assert "snapshot (time estimated from the steps around it)" in titles(run_path)
 
 
 def test_a_damaged_record_of_a_snapshot_is_passed_over(run_path: Path) -> None:

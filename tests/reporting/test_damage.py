@@ -31,32 +31,32 @@ def rewrite(path: Path, change: Callable[[Any], Any]) -> None:
     path.write_text(json.dumps(change(json.loads(path.read_text("utf-8")))), "utf-8")
 
 
-def test_a_whole_run_has_no_gap_and_every_part(real_run: Path) -> None:
+def test_a_complete_run_has_no_gap_and_every_section(real_run: Path) -> None:
     page = page_of(real_run)
     assert gaps_of(page) == ""
     assert "Not shown" not in page
-    for part in ("At a glance", "Training", "Memory", "Where the time went", "Machine", "Scores", "Data", "Events"):
+    for part in ("Overview", "Training", "Memory", "Where the time went", "Machine", "Scores", "Data", "Events"):
         assert f"<h2>{part}</h2>" in page
     assert "shaded: evaluation, snapshot" in page
     assert 'data-name="lengths-train-source"' in page
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_torn_last_line_is_named(name: str, real_run: Path) -> None:
+def test_a_truncated_last_line_is_named(name: str, real_run: Path) -> None:
     content = (real_run / name).read_bytes()
     (real_run / name).write_bytes(content[:-20])
     page = page_of(real_run)
-    assert f"The last line of {name} is torn" in gaps_of(page)
+    assert f"The last line of {name} is truncated" in gaps_of(page)
     assert "Not shown" not in page
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_damaged_lines_in_the_middle_are_named_and_the_rest_is_shown(name: str, real_run: Path) -> None:
+def test_corrupted_lines_in_the_middle_are_named_and_the_rest_is_shown(name: str, real_run: Path) -> None:
     first, *others = (real_run / name).read_bytes().splitlines(keepends=True)
     damage = b'#####\n[]\n"text"\n{}\n\xff\xfe\n{"step": null}\n'
     (real_run / name).write_bytes(first + damage + b"".join(others))
     page = page_of(real_run)
-    assert f"6 lines of {name} are damaged and left out, the first is line 2" in gaps_of(page)
+    assert f"6 lines of {name} are corrupted and skipped, the first is line 2" in gaps_of(page)
     assert "Not shown" not in page
 
 
@@ -87,12 +87,12 @@ def test_other_files_may_be_gone(name: str, real_run: Path) -> None:
     assert "Not shown" not in page_of(real_run)
 
 
-def test_a_run_that_died_is_told_from_one_that_runs(real_run: Path) -> None:
+def test_a_run_that_died_is_distinguished_from_one_that_runs(real_run: Path) -> None:
     rewrite(real_run / files.MANIFEST, lambda manifest: manifest | {"status": "running"})
     page = page_of(real_run)
     assert '<span class="badge bad">died</span>' in page
     assert '<p class="verdict">Died at step 12' in page
-    assert "no process writes it" in gaps_of(page)
+    assert "no process writes the run" in gaps_of(page)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff"])
@@ -114,7 +114,7 @@ def test_strange_values_anywhere_make_a_page(seed: int, real_run: Path) -> None:
         (real_run / name).write_text("".join(json.dumps(spoil(line)) + "\n" for line in lines), "utf-8")
     page = page_of(real_run)
     assert "seqfit run" in page
-    assert "How to get this again" in page
+    assert "How to reproduce" in page
     assert "<script>alert" not in page
 
 
@@ -139,10 +139,10 @@ def test_a_run_that_vanishes_leaves_a_page(real_run: Path) -> None:
     assert "holds no run yet" in page_of(real_run)
 
 
-def test_damage_of_one_run_is_told_by_its_name_beside_others(real_run: Path, tmp_path: Path) -> None:
+def test_corruption_of_one_run_is_reported_with_its_name(real_run: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(real_run, tmp_path / "other"))
     os.truncate(other / files.STEPS, (other / files.STEPS).stat().st_size - 5)
     (other / files.TELEMETRY).unlink()
     gaps = gaps_of(page_of(real_run, other))
-    assert "<li>other: the last line of steps.jsonl is torn" in gaps
+    assert "<li>other: the last line of steps.jsonl is truncated" in gaps
     assert "<li>other: no telemetry" in gaps

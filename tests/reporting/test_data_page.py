@@ -13,7 +13,13 @@ def test_the_page_says_what_was_found(data_report: DataReport, tmp_path: Path) -
     out = tmp_path / "new" / "data.html"
     assert write_data_page(data_report, out) == out
     page = out.read_text("utf-8")
-    for said in ("latin small letter n with tilde", "20,000", "80.0%", "limit 150 cuts 25.0%", "loses &#x27;ñ&#x27;"):
+    for said in (
+        "latin small letter n with tilde",
+        "20,000",
+        "80.0%",
+        "limit 150 truncates 25.0%",
+        "loses &#x27;ñ&#x27;",
+    ):
         assert said in page
     assert "… 12 more …" in page
     assert '<span class="token special" title="2">&lt;unk&gt;</span>' in page
@@ -78,7 +84,14 @@ def test_a_page_in_words_has_columns_classes_limits_and_the_command(data_report:
         human_baseline=HumanBaseline("validation", 2, {"accuracy": 50.0}, {}, ()),
     )
     page = write_data_page(report, tmp_path / "data.html").read_text("utf-8")
-    for said in ("Source words", "95.0%", "an empty target", "What a limit would cut", "Human baseline", "Guessed"):
+    for said in (
+        "Source words",
+        "95.0%",
+        "an empty target",
+        "What a limit would truncate",
+        "Human baseline",
+        "Guessed",
+    ):
         assert said in page
     assert '<pre class="copy">seqfit train --data my.csv</pre>' in page
     assert "Vocabulary" not in page

@@ -119,7 +119,7 @@ def test_without_a_browser_it_is_said_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv(BROWSER, raising=False)
     monkeypatch.setattr("seqfit.reporting.export_figures._ON_MACS", str(tmp_path / "none"))
-    with pytest.raises(SeqfitError, match=r"no Chromium or Chrome is here\..*apt install chromium"):
+    with pytest.raises(SeqfitError, match=r"no Chromium or Chrome was found\..*apt install chromium"):
         find_browser()
 
 
@@ -132,11 +132,11 @@ def test_the_browser_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     with pytest.raises(SeqfitError, match=r"could not draw the charts \(no screen here\)"):
         export_figures("run", some_parts(), tmp_path / "figures")
     monkeypatch.setenv(BROWSER, "no-such-browser")
-    with pytest.raises(SeqfitError, match="names 'no-such-browser', which is no program here"):
+    with pytest.raises(SeqfitError, match="is 'no-such-browser', which is no program here"):
         find_browser()
 
 
 def test_a_browser_that_draws_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(BROWSER, "/bin/true")
-    with pytest.raises(SeqfitError, match="handed no charts over"):
+    with pytest.raises(SeqfitError, match="returned no charts"):
         export_figures("run", some_parts(), tmp_path / "figures")

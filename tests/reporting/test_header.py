@@ -22,7 +22,7 @@ def test_the_header_says_what_was_trained_where(run_path: Path) -> None:
 def test_a_model_from_a_folder_is_named_by_it(run_path: Path) -> None:
     recipe = load_recipe(run_path / files.RECIPE, ["model.path=models/mine", "model.weights=random"])
     (run_path / files.RECIPE).write_text(dump_recipe(recipe), "utf-8")
-    assert "<dd>mine, from random weights</dd>" in str(show_facts(read_report_subject([run_path])))
+    assert "<dd>mine, random weights</dd>" in str(show_facts(read_report_subject([run_path])))
 
 
 def test_a_folder_called_model_is_named_by_its_parent_and_its_size_on_top_of_the_page(

@@ -21,7 +21,7 @@ def test_each_split_and_side_has_its_histogram(run_path: Path, edit_manifest: Ca
     shown = str(show_lengths(read_report_subject([run_path])))
     assert 'data-name="lengths-train-source"' in shown
     assert 'data-name="lengths-train-target"' in shown
-    assert "95% have at most 190" in shown
+    assert "95th percentile 190" in shown
     assert "2.5% cut at 199" in shown
 
 

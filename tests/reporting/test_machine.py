@@ -48,7 +48,7 @@ def test_evaluations_and_snapshots_are_shaded_through_all_rows(
         run_path, files.STEPS, lambda line: line | {"phase_seconds": {"snapshot": 1.0 if line["step"] == 20 else 0}}
     )
     shown = str(show_machine(read_report_subject([run_path])))
-    assert "shaded: evaluation, snapshot (placed by the steps around it: when it began was not recorded)" in shown
+    assert "shaded: evaluation, snapshot (time estimated from the steps around it)" in shown
     shapes = chart_of(shown)["layout"]["shapes"]
     assert len(shapes) == 7
     assert {shape["yref"] for shape in shapes} == {"paper"}
@@ -71,7 +71,7 @@ def test_where_the_manifest_tells_which_gpu_trained_the_others_are_left_out(
     shown = str(show_machine(read_report_subject([run_path])))
     assert "Tesla K80 (1)" in shown
     assert "RTX 3090" not in shown
-    assert "temperature" not in shown  # the older card has not given one
+    assert "temperature, °C" not in shown  # the older card has not reported one
 
 
 def test_of_several_processes_all_cards_are_shown(run_path: Path, add_telemetry: Add, edit_manifest: Add) -> None:
@@ -110,4 +110,4 @@ def test_several_runs_are_drawn_together_and_those_without_telemetry_named(
     shown = str(show_machine(read_report_subject([comparison_path])))
     assert f"No telemetry: {runs[0].name}." in shown
     listed = [trace["name"] for trace in chart_of(shown)["data"] if trace["showlegend"]]
-    assert sorted(listed) == ["bf16", "recompute", "baseline"]  # of bf16 the second seed has telemetry
+    assert sorted(listed) == ["baseline", "bf16", "recompute"]  # of bf16 the second seed has telemetry

@@ -9,7 +9,7 @@ from seqfit.reporting.memory import show_memory
 from seqfit.reporting.subject import read_report_subject
 
 GIB = 2**30
-FORECAST = {
+PREDICTION = {
     "predicted_peak_bytes": 4 * GIB,
     "predicted_parts": {"weights": GIB, "activations": 2 * GIB, "inputs": 0},
     "measured_peak_bytes": int(4.4 * GIB),
@@ -19,15 +19,15 @@ FORECAST = {
 }
 
 
-def test_the_predicted_peak_is_taken_apart_beside_the_measured_one(
+def test_the_predicted_peak_is_split_by_category_and_the_measured_one_is_not(
     run_path: Path, edit_manifest: Callable[..., None]
 ) -> None:
-    edit_manifest(run_path, forecast=FORECAST)
+    edit_manifest(run_path, prediction=PREDICTION)
     shown = str(show_memory(read_report_subject([run_path])))
     for said in (
         "weights",
         "activations",
-        "what the allocator adds",
+        "allocator overhead",
         "4.0 GiB",
         "4.4 GiB",
         "+10.0%",
@@ -37,24 +37,24 @@ def test_the_predicted_peak_is_taken_apart_beside_the_measured_one(
     assert "inputs" not in shown
 
 
-def test_a_process_is_not_held_against_its_tensors(run_path: Path, edit_manifest: Callable[..., None]) -> None:
-    edit_manifest(run_path, forecast={**FORECAST, "measured_peak_bytes": None})
+def test_resident_memory_is_not_compared_with_predicted_tensors(
+    run_path: Path, edit_manifest: Callable[..., None]
+) -> None:
+    edit_manifest(run_path, prediction={**PREDICTION, "measured_peak_bytes": None})
     shown = str(show_memory(read_report_subject([run_path])))
     assert "resident memory of the process" in shown
-    assert "they can&#x27;t be compared" in shown
+    assert "the two can&#x27;t be compared" in shown
     assert "%" not in shown.split("<tbody>")[1]
 
 
-def test_a_forecast_that_was_not_taken_apart_is_one_hollow_bar(
-    run_path: Path, edit_manifest: Callable[..., None]
-) -> None:
-    edit_manifest(run_path, forecast={**FORECAST, "predicted_parts": {}})
-    assert "predicted as a whole" in str(show_memory(read_report_subject([run_path])))
+def test_a_prediction_without_categories_is_one_hollow_bar(run_path: Path, edit_manifest: Callable[..., None]) -> None:
+    edit_manifest(run_path, prediction={**PREDICTION, "predicted_parts": {}})
+    assert "predicted total" in str(show_memory(read_report_subject([run_path])))
 
 
-def test_without_a_forecast_the_page_says_so(run_path: Path) -> None:
+def test_without_a_prediction_the_page_says_so(run_path: Path) -> None:
     shown = str(show_memory(read_report_subject([run_path])))
-    assert "Nothing was predicted: several processes, a card that is not in the table" in shown
+    assert "Nothing was predicted: several processes, a GPU that is not in the hardware table" in shown
     assert "3.1 GiB" in shown  # the records' own
 
 
@@ -82,7 +82,7 @@ def test_every_card_that_a_comparison_was_predicted_for_is_a_choice(comparison_p
     shown = str(show_memory(read_report_subject([comparison_path])))
     bars = read_chart(shown, "Tesla V100")
     assert bars["baseline, predicted"] == {"weights": 0.6, "activations": 1.4, "allocator and CUDA context": 1.0}
-    assert bars["ddp2, predicted"] == {"predicted as a whole": 2.7}
+    assert bars["ddp2, predicted"] == {"predicted total": 2.7}
     assert not any("measured" in name for name in bars)
     assert "Of several cards it is for the one that takes most." in shown
 
@@ -100,15 +100,15 @@ def test_beside_a_run_whose_tensors_nobody_counted_no_peak_is_held_against_its_p
     tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Callable[..., None]
 ) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
-    edit_manifest(runs[0], forecast=FORECAST)
-    edit_manifest(runs[1], forecast={**FORECAST, "measured_peak_bytes": None}, precision="bf16")
+    edit_manifest(runs[0], prediction=PREDICTION)
+    edit_manifest(runs[1], prediction={**PREDICTION, "measured_peak_bytes": None}, precision="bf16")
     shown = str(show_memory(read_report_subject(runs)))
     assert shown.count("resident memory of the process") == 2
     assert "4.4 GiB" not in shown
     assert "%" not in shown.split("<tbody>")[1]
 
 
-def test_what_is_allocated_on_a_card_is_not_held_against_all_that_it_holds(comparison_path: Path) -> None:
+def test_allocated_memory_is_not_compared_with_all_that_the_gpu_holds(comparison_path: Path) -> None:
     subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
     result = subject.comparison.results[0]
@@ -119,6 +119,6 @@ def test_what_is_allocated_on_a_card_is_not_held_against_all_that_it_holds(compa
         str(show_memory(replace(subject, comparison=replace(subject.comparison, results=(one,)))))
         for one in (on_gpu, on_cpu)
     )
-    assert "allocated is a part of it, so they can&#x27;t be compared" in shown
+    assert "allocated tensors, which are a part of it, so the two can&#x27;t be compared" in shown
     assert "+60.0%" not in shown
     assert "+60.0%" in compared

@@ -50,8 +50,8 @@ def test_what_matters_most_comes_first(run_path: Path, add_telemetry: Callable[.
     page = report(run_path).read_text("utf-8")
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert titles == [
-        *("What is missing", "At a glance", "What was trained", "Training", "Memory", "Machine", "Scores"),
-        *("Answers on test", "Data", "Events", "How to get this again"),
+        *("What is missing", "Overview", "What was trained", "Training", "Memory", "Telemetry", "Scores"),
+        *("Predictions on test", "Data", "Events", "How to reproduce"),
     ]
 
 

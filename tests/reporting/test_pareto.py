@@ -57,11 +57,11 @@ def test_the_memory_of_all_is_of_one_kind_and_the_page_says_which(
 ) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     (runs[1] / files.STRATEGY).write_text("precision: bf16\n")
-    edit_manifest(runs[0], forecast={"measured_peak_bytes": 2**30})
+    edit_manifest(runs[0], prediction={"measured_peak_bytes": 2**30})
     shown = str(show_pareto(read_report_subject(runs)))
     assert "Memory is that of the processes, because not every run has measured its tensors." in shown
     assert "1.0 GiB, " not in shown
-    edit_manifest(runs[1], forecast={"measured_peak_bytes": 2**31})
+    edit_manifest(runs[1], prediction={"measured_peak_bytes": 2**31})
     shown = str(show_pareto(read_report_subject(runs)))
     assert "Memory is that of tensors." in shown
     assert "1.0 GiB, " in shown

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.recipe.schema import TaskRecipe
-from seqfit.reporting.scores import SHOWN, SIDE_BY_SIDE, is_right, show_answers, show_predictions
+from seqfit.reporting.scores import SHOWN, SIDE_BY_SIDE, is_correct, show_predictions, show_split
 from seqfit.reporting.subject import read_report_subject
 from seqfit.rundir import files
 
@@ -18,55 +18,55 @@ def _row(prediction: str, *references: str) -> dict[str, Any]:
 
 
 def test_an_answer_is_judged_as_the_metric_does() -> None:
-    assert is_right(_row("the Ada!", "ada"), QA)
-    assert not is_right(_row("Ada Lovelace", "Ada"), QA)
-    assert is_right(_row("", ""), QA)
+    assert is_correct(_row("the Ada!", "ada"), QA)
+    assert not is_correct(_row("Ada Lovelace", "Ada"), QA)
+    assert is_correct(_row("", ""), QA)
 
 
 def test_spanish_articles_do_not_count() -> None:
     spanish = QA.model_copy(update={"language": "es"})
-    assert is_right(_row("el río Ebro", "río Ebro"), spanish)
+    assert is_correct(_row("el río Ebro", "río Ebro"), spanish)
 
 
-def test_wrong_ones_come_first_and_can_be_shown_alone() -> None:
+def test_incorrect_ones_come_first_and_can_be_filtered() -> None:
     rows = [_row("right", "right"), _row("wrong", "other")]
-    shown = show_predictions({"split": "test", "predictions": rows}, QA)
+    shown = show_split({"split": "test", "predictions": rows}, QA)
     assert shown.index("badge bad") < shown.index("badge good")
-    assert "Wrong 1" in shown
+    assert "Incorrect 1" in shown
     assert 'data-show="bad"' in shown
 
 
 def test_ten_answers_are_open_wrong_and_right_ones_and_the_others_folded() -> None:
     rows = [_row("right", "right")] * 20 + [_row("wrong", "other")] * 20
-    shown = show_predictions({"split": "test", "predictions": rows}, QA)
+    shown = show_split({"split": "test", "predictions": rows}, QA)
     opened = shown[: shown.index("30 more")]
     assert (opened.count("badge bad"), opened.count("badge good")) == (5, 5)
     assert (shown.count("badge bad"), shown.count("badge good")) == (20, 20)
-    few = show_predictions({"split": "test", "predictions": rows[:19] + rows[-1:]}, QA)
+    few = show_split({"split": "test", "predictions": rows[:19] + rows[-1:]}, QA)
     assert few[: few.index("10 more")].count("badge good") == 9
 
 
 def test_only_the_first_are_shown_and_the_page_says_so() -> None:
     rows = [_row("x", "x")] * (SHOWN + 10)
-    shown = show_predictions({"split": "test", "predictions": rows}, QA)
+    shown = show_split({"split": "test", "predictions": rows}, QA)
     assert f"The first {SHOWN} of {SHOWN + 10}" in shown
     assert shown.count("badge good") == SHOWN
 
 
 def test_a_summary_is_neither_right_nor_wrong() -> None:
     task = TaskRecipe(name="summarize", source="{q}", target="{a}")
-    shown = show_predictions({"split": "test", "predictions": [_row("short", "a", "b")]}, task)
+    shown = show_split({"split": "test", "predictions": [_row("short", "a", "b")]}, task)
     assert "badge" not in shown
     assert "a / b" in shown
 
 
-def test_an_empty_answer_is_named() -> None:
-    shown = show_predictions({"split": "test", "predictions": [_row("", "Ada")]}, QA)
-    assert "(no answer)" in shown
+def test_an_empty_prediction_is_marked() -> None:
+    shown = show_split({"split": "test", "predictions": [_row("", "Ada")]}, QA)
+    assert "(empty)" in shown
 
 
-def test_an_evaluation_without_answers_says_so() -> None:
-    assert "kept no answers" in show_predictions({"split": "test"}, QA)
+def test_an_evaluation_without_predictions_says_so() -> None:
+    assert "kept no predictions" in show_split({"split": "test"}, QA)
 
 
 def change_answers(run: Path, change: Callable[[int, dict[str, Any]], dict[str, Any]]) -> None:
@@ -76,12 +76,14 @@ def change_answers(run: Path, change: Callable[[int, dict[str, Any]], dict[str, 
     path.write_text(json.dumps(evaluation), "utf-8")
 
 
-def test_several_runs_answer_the_same_rows_side_by_side(tmp_path: Path, make_run: Callable[[Path], Path]) -> None:
+def test_several_runs_have_predictions_for_the_same_rows_side_by_side(
+    tmp_path: Path, make_run: Callable[[Path], Path]
+) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     (runs[1] / files.STRATEGY).write_text("precision: bf16\n")
     change_answers(runs[1], lambda number, row: row | ({"prediction": "Ciudad 0"} if number == 41 else {}))
-    shown = str(show_answers(read_report_subject(runs)))
-    assert "10 of 61 rows that all have answered; on 1 their answers differ." in shown
+    shown = str(show_predictions(read_report_subject(runs)))
+    assert "10 of 61 rows that all runs have; predictions differ in 1." in shown
     assert shown.count('class="example"') == SIDE_BY_SIDE
     first = shown[: shown.index('class="example"', shown.index('class="example"') + 1)]
     assert "Ciudad 0" in first
@@ -94,14 +96,14 @@ def test_rows_that_only_one_run_has_are_left_out(tmp_path: Path, make_run: Calla
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     (runs[1] / files.STRATEGY).write_text("precision: bf16\n")
     change_answers(runs[1], lambda number, row: row | {"id": f"other{number}"})
-    assert "no evaluated row in common" in str(show_answers(read_report_subject(runs)))
+    assert "no evaluated row in common" in str(show_predictions(read_report_subject(runs)))
 
 
-def test_runs_that_were_not_evaluated_have_no_answers(tmp_path: Path, make_run: Callable[[Path], Path]) -> None:
+def test_runs_that_were_not_evaluated_have_no_predictions(tmp_path: Path, make_run: Callable[[Path], Path]) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     (runs[1] / files.STRATEGY).write_text("precision: bf16\n")
     (runs[1] / files.evaluation("test")).unlink()
-    assert show_answers(read_report_subject(runs)) is None
+    assert show_predictions(read_report_subject(runs)) is None
     (runs[0] / files.evaluation("test")).unlink()
     for places in (runs, runs[:1]):
-        assert "No split was evaluated: seqfit evaluate RUN shows" in str(show_answers(read_report_subject(places)))
+        assert "No split was evaluated; run seqfit evaluate RUN" in str(show_predictions(read_report_subject(places)))

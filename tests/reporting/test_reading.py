@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.reporting.reading import inner, number, read_object, read_record_lines
+from seqfit.reporting.reading import inner, number, read_object
 from seqfit.rundir import files
+from seqfit.rundir.reader import scan_records
 
 STEP = {"step": 10, "time": 1.0, "step_seconds": 0.5}
 
@@ -16,51 +17,51 @@ def write(folder: Path, *lines: str, name: str = files.STEPS) -> Path:
     return folder / name
 
 
-def test_a_torn_last_line_is_left_out_and_told(tmp_path: Path) -> None:
+def test_a_truncated_last_line_is_skipped_and_reported(tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps(STEP) + "\n", '{"step": 20, "lo')
-    read = read_record_lines(path)
+    read = scan_records(path)
     assert [record["step"] for record in read.records] == [10]
-    assert "the last line of steps.jsonl is torn" in read.gaps[0]
+    assert "the last line of steps.jsonl is truncated" in read.gaps[0]
 
 
-def test_a_line_torn_inside_a_character_is_torn(tmp_path: Path) -> None:
+def test_a_line_may_be_truncated_inside_a_character(tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps(STEP) + "\n")
     path.write_bytes(path.read_bytes() + '{"loss": "ñ'.encode()[:-1])
-    assert len(read_record_lines(path).records) == 1
-    assert "torn" in read_record_lines(path).gaps[0]
+    assert len(scan_records(path).records) == 1
+    assert "truncated" in scan_records(path).gaps[0]
 
 
 @pytest.mark.parametrize(
     "damage", ["nonsense", "[1, 2]", "17", '{"loss": 1}', '{"step": "x", "time": 1, "step_seconds": 1}']
 )
-def test_a_damaged_line_is_left_out_and_the_rest_is_read(damage: str, tmp_path: Path) -> None:
+def test_a_corrupted_line_is_skipped_and_the_rest_is_read(damage: str, tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps(STEP) + "\n", damage + "\n", json.dumps({**STEP, "step": 30}) + "\n")
-    read = read_record_lines(path)
+    read = scan_records(path)
     assert [record["step"] for record in read.records] == [10, 30]
-    assert read.gaps == ("line 2 of steps.jsonl is damaged and left out",)
+    assert read.gaps == ("line 2 of steps.jsonl is corrupted and skipped",)
 
 
-def test_many_damaged_lines_are_counted(tmp_path: Path) -> None:
+def test_many_corrupted_lines_are_counted(tmp_path: Path) -> None:
     path = write(tmp_path, *["x\n"] * 5, json.dumps(STEP) + "\n")
-    assert read_record_lines(path).gaps == ("5 lines of steps.jsonl are damaged and left out, the first is line 1",)
+    assert scan_records(path).gaps == ("5 lines of steps.jsonl are corrupted and skipped, the first is line 1",)
 
 
 def test_a_file_that_is_not_there_has_no_records_and_no_gap(tmp_path: Path) -> None:
-    assert read_record_lines(tmp_path / files.STEPS).records == []
-    assert read_record_lines(tmp_path / files.STEPS).gaps == ()
+    assert scan_records(tmp_path / files.STEPS).records == []
+    assert scan_records(tmp_path / files.STEPS).gaps == ()
 
 
 def test_a_file_that_grows_is_read_again(tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps(STEP) + "\n")
-    assert len(read_record_lines(path).records) == 1
+    assert len(scan_records(path).records) == 1
     with open(path, "a", encoding="utf-8") as stream:
         stream.write(json.dumps({**STEP, "step": 20}) + "\n")
-    assert len(read_record_lines(path).records) == 2
+    assert len(scan_records(path).records) == 2
 
 
 def test_a_folder_in_place_of_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / files.STEPS).mkdir()
-    assert "can't be read" in read_record_lines(tmp_path / files.STEPS).gaps[0]
+    assert "can't be read" in scan_records(tmp_path / files.STEPS).gaps[0]
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "null", "\xff"])

@@ -38,7 +38,7 @@ def test_the_best_evaluation_is_not_the_one_before_training(run_path: Path, edit
 def test_measured_tensors_go_before_what_records_say(run_path: Path, edit_manifest: Edit) -> None:
     assert measured_peak(ShownRun(run_path)) == (3_360_000_000, "resident memory of the process")
     assert not counts_tensors(ShownRun(run_path))
-    edit_manifest(run_path, forecast={"measured_peak_bytes": 2**30, "measured_peak_is": "allocated in step 4"})
+    edit_manifest(run_path, prediction={"measured_peak_bytes": 2**30, "measured_peak_is": "allocated in step 4"})
     assert measured_peak(ShownRun(run_path)) == (2**30, "allocated in step 4")
     assert counts_tensors(ShownRun(run_path))
 
@@ -56,7 +56,7 @@ def test_several_runs_are_averaged_over_those_that_have_a_figure(
     tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Edit
 ) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
-    edit_manifest(runs[0], forecast={"predicted_peak_bytes": 7})
+    edit_manifest(runs[0], prediction={"predicted_peak_bytes": 7})
     (runs[1] / files.STEPS).unlink()
     summary = summarise_runs([ShownRun(run) for run in runs])
     assert summary.predicted_bytes == 7
@@ -68,7 +68,7 @@ def test_beside_a_run_whose_tensors_nobody_counted_the_records_of_all_count(
     tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Edit
 ) -> None:
     runs = [ShownRun(make_run(tmp_path / name)) for name in ("a", "b")]
-    edit_manifest(runs[0].path, forecast={"measured_peak_bytes": 2**30, "measured_peak_is": "allocated in step 4"})
+    edit_manifest(runs[0].path, prediction={"measured_peak_bytes": 2**30, "measured_peak_is": "allocated in step 4"})
     assert peaks_count_tensors(runs[:1])
     assert not peaks_count_tensors(runs)
     assert measured_peak(runs[0], tensors=False) == (3_360_000_000, "resident memory of the process")

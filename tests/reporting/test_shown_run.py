@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.reporting.runs import ShownRun, best_of, is_higher_better, value_of, write_run_score
+from seqfit.reporting.runs import ShownRun, best_of, format_run_score, is_higher_better, value_of
 from seqfit.rundir import RunWriter, files
 
 
@@ -22,7 +22,7 @@ def test_a_run_that_says_running_with_nobody_writing_it_has_died(
     edit_manifest(run_path, status="running")
     run = ShownRun(run_path)
     assert run.state == "died"
-    assert "no process writes it" in run.gaps[0]
+    assert "no process writes the run" in run.gaps[0]
     assert f"seqfit train {run_path} --resume" in run.gaps[0]
 
 
@@ -116,7 +116,7 @@ def test_values_are_fields_or_scores() -> None:
     assert value_of({"loss": 1, "scores": {"f1": 2}}, "loss") == 1.0
     assert value_of({"loss": 1, "scores": {"f1": 2}}, "f1") == 2.0
     assert value_of({"scores": "damaged"}, "f1") is None
-    assert (write_run_score(0.12345, "loss"), write_run_score(67.89, "f1"), write_run_score(None, "f1")) == (
+    assert (format_run_score(0.12345, "loss"), format_run_score(67.89, "f1"), format_run_score(None, "f1")) == (
         "0.123",
         "67.9",
         "–",

@@ -6,7 +6,7 @@ from pathlib import Path
 from seqfit.reporting.sources import show_events, show_sources
 from seqfit.reporting.subject import read_report_subject
 from seqfit.rundir import files
-from seqfit.rundir.records import SnapshotRecord
+from seqfit.rundir.events import SnapshotEvent
 from seqfit.rundir.writer import RunWriter
 
 
@@ -44,7 +44,7 @@ def test_events_of_one_run_stand_in_order(run_path: Path) -> None:
 
 def test_snapshots_are_counted_not_listed(run_path: Path) -> None:
     writer = RunWriter.reopen(run_path)
-    writer.snapshot(SnapshotRecord(80, 100.0, 101.0, 1.0))
+    writer.snapshot(SnapshotEvent(80, 100.0, 101.0, 1.0))
     writer.close()
     shown = str(show_events(read_report_subject([run_path])))
     assert "1 snapshot is not listed." in shown

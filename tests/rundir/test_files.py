@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -21,18 +20,12 @@ def test_no_two_files_share_a_name() -> None:
     assert len({*NAMES, *evaluations}) == len(NAMES) + 3
 
 
-def test_a_checkpoint_in_the_making_is_hidden_beside_its_place() -> None:
-    folder = Path("runs/a/checkpoint")
-    assert files.beside(folder, "new") == Path("runs/a/.checkpoint.new")
-    assert files.beside(folder, "old") == Path("runs/a/.checkpoint.old")
-
-
-def test_a_run_that_is_told_no_place_has_its_name_and_the_time() -> None:
+def test_the_default_run_directory_has_the_name_and_the_time() -> None:
     assert re.fullmatch(r"runs/demo-\d{8}-\d{6}", str(files.new_run("demo")))
 
 
 @pytest.mark.parametrize(
-    ("name", "is_of_a_job"),
+    ("name", "is_job_file"),
     [
         ("job.sbatch", True),
         ("submissions.jsonl", True),
@@ -42,5 +35,5 @@ def test_a_run_that_is_told_no_place_has_its_name_and_the_time() -> None:
         ("slurm-notes.txt", False),
     ],
 )
-def test_what_slurm_needs_and_writes_is_known_by_its_name(name: str, is_of_a_job: bool) -> None:
-    assert files.is_of_a_job(name) == is_of_a_job
+def test_files_of_a_slurm_job_are_known_by_their_names(name: str, is_job_file: bool) -> None:
+    assert files.is_job_file(name) == is_job_file

@@ -1,4 +1,4 @@
-"""Whatever stands in a run directory: it is read, or it is a RunError; a torn last line is never an error."""
+"""Any content of a run directory is read or is a RunError; a truncated last line is never an error."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from seqfit.errors import RunError, SeqfitError
 from seqfit.rundir import files
-from seqfit.rundir.reader import Run, read_records
-from seqfit.rundir.writer import truncate_records
+from seqfit.rundir.reader import Run, read_records, truncate_records
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -24,7 +23,7 @@ records = st.lists(st.dictionaries(st.sampled_from(["step", "loss", "x"]), value
 
 @given(records, st.integers(0, 400))
 @settings(deadline=None, max_examples=100)
-def test_a_file_that_is_cut_anywhere_has_its_whole_lines(written: list[dict[str, object]], cut: int) -> None:
+def test_a_file_that_is_truncated_anywhere_has_its_complete_lines(written: list[dict[str, object]], cut: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / files.STEPS
         content = b"".join(json.dumps(record).encode() + b"\n" for record in written)

@@ -5,19 +5,19 @@ import json
 
 import pytest
 
-from seqfit.rundir.records import EvaluationRecord, EventRecord, StepRecord
+from seqfit.rundir.records import EvaluationRecord, EventKind, EventRecord, StepRecord
 
 
 def test_an_event_without_data_has_an_empty_dict_of_its_own() -> None:
-    first, second = EventRecord(0.0, "a", "b"), EventRecord(0.0, "a", "b")
+    first, second = EventRecord(0.0, EventKind.PLAN, "b"), EventRecord(0.0, EventKind.PLAN, "b")
     assert first.data == {}
     assert first.data is not second.data
 
 
 def test_records_are_frozen() -> None:
-    record = EventRecord(0.0, "a", "b")
+    record = EventRecord(0.0, EventKind.PLAN, "b")
     with pytest.raises(dataclasses.FrozenInstanceError):
-        record.kind = "c"  # type: ignore[misc]
+        record.kind = EventKind.DATA  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("kind", [StepRecord, EvaluationRecord, EventRecord])

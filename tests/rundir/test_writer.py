@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from seqfit.errors import RunError, TrainingFailed
-from seqfit.rundir import EvaluationRecord, EventRecord, Run, RunWriter, StepRecord, files
-from seqfit.rundir.records import SnapshotRecord
-from seqfit.rundir.writer import write_json, write_whole
+from seqfit.rundir import EvaluationRecord, EventKind, EventRecord, Run, RunWriter, StepRecord, files
+from seqfit.rundir.atomic import write_json, write_text
+from seqfit.rundir.events import ResumeEvent, SnapshotEvent
 from tests.processes import started, wait_until
 
 STEP: dict[str, Any] = dict.fromkeys(StepRecord.__dataclass_fields__, 1)
@@ -63,29 +63,32 @@ def test_another_writer_is_waited_for_a_moment_only(writer: RunWriter) -> None:
 def test_a_record_can_be_read_before_the_writer_is_closed(writer: RunWriter) -> None:
     writer.step(StepRecord(**STEP))
     writer.evaluation(EvaluationRecord(1, "validation", 0.5, {"f1": 1.0}, 2, 0.1, 0.0))
-    writer.event("data", "¿qué?", rows=3)
+    writer.event(ResumeEvent(7))
+    writer.event(EventKind.PLAN, "¿qué?")
     run = Run(writer.path)
     assert run.steps() == [STEP]
     assert run.evaluations()[0]["scores"] == {"f1": 1.0}
-    assert (run.events()[0]["message"], run.events()[0]["data"]) == ("¿qué?", {"rows": 3})
+    typed, plain = run.events()
+    assert (typed["kind"], typed["message"], typed["data"]) == ("resume", "resumed from step 7", {"step": 7})
+    assert (plain["kind"], plain["message"], plain["data"]) == ("plan", "¿qué?", {})
 
 
-def test_whoever_listens_hears_of_every_event(tmp_path: Path) -> None:
+def test_a_listener_gets_every_event(tmp_path: Path) -> None:
     heard: list[EventRecord] = []
     writer = RunWriter.create(tmp_path, heard.append)
-    writer.event("best", "a new best")
+    writer.event(EventKind.PLAN, "two strategies fit")
     writer.close()
-    assert [(event.kind, event.message) for event in heard] == [("best", "a new best")]
+    assert [(event.kind, event.message) for event in heard] == [("plan", "two strategies fit")]
 
 
-def test_a_snapshot_is_an_event_that_nobody_is_told_of(tmp_path: Path) -> None:
+def test_a_snapshot_is_an_event_that_listeners_do_not_get(tmp_path: Path) -> None:
     heard: list[EventRecord] = []
     writer = RunWriter.create(tmp_path, heard.append)
     writer.write_manifest(status="running")
-    writer.snapshot(SnapshotRecord(120, 100.0, 103.2, 0.2))
+    writer.snapshot(SnapshotEvent(120, 100.0, 103.2, 0.2))
     writer.close()
     (event,) = Run(tmp_path).events()
-    assert (event["kind"], event["message"]) == ("snapshot", "of step 120, on the disk after 3.2 s")
+    assert (event["kind"], event["message"]) == ("snapshot", "snapshot of step 120, on the disk after 3.2 s")
     assert event["data"] == {"step": 120, "began": 100.0, "ended": 103.2, "waited_seconds": 0.2}
     assert heard == []
 
@@ -97,21 +100,20 @@ def test_the_manifest_grows(writer: RunWriter) -> None:
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_number_that_is_not_finite_is_null_in_a_record_and_an_event_says_what_it_was(
-    writer: RunWriter, number: float
-) -> None:
+def test_a_non_finite_number_is_null_in_a_record_and_an_event_keeps_it(writer: RunWriter, number: float) -> None:
     writer.step(StepRecord(**{**STEP, "step": 7, "gradient_norm": number}))
     (line,) = (writer.path / files.STEPS).read_text().splitlines()
     assert json.loads(line, parse_constant=pytest.fail)["gradient_norm"] is None
     (event,) = Run(writer.path).events()
-    assert (event["kind"], event["data"]) == ("not-finite", {"gradient_norm": str(number)})
-    assert "step 7, steps.jsonl" in event["message"]
+    assert (event["kind"], event["data"]["values"]) == ("non-finite", {"gradient_norm": str(number)})
+    assert (event["data"]["step"], event["data"]["action"], event["data"]["file"]) == (7, "recorded", "steps.jsonl")
+    assert event["message"] == f"step 7, steps.jsonl: gradient_norm is {number}, written as null"
 
 
-def test_a_score_that_is_not_finite_is_null_inside_its_record(writer: RunWriter) -> None:
+def test_a_non_finite_score_is_null_inside_its_record(writer: RunWriter) -> None:
     writer.evaluation(EvaluationRecord(1, "validation", None, {"f1": math.nan, "em": 2.0}, 2, 0.1, 0.0))
     assert Run(writer.path).evaluations()[0]["scores"] == {"f1": None, "em": 2.0}
-    assert Run(writer.path).events()[0]["data"] == {"scores": "{'f1': nan, 'em': 2.0}"}
+    assert Run(writer.path).events()[0]["data"]["values"] == {"scores": "{'f1': nan, 'em': 2.0}"}
 
 
 def test_nan_is_refused_in_a_whole_file_and_the_old_file_stays(tmp_path: Path) -> None:
@@ -127,14 +129,14 @@ def test_a_write_that_fails_before_its_rename_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "manifest.json"
-    write_whole(path, "old")
+    write_text(path, "old")
 
     def fail(descriptor: int) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(TrainingFailed, match="disk full"):
-        write_whole(path, "new")
+        write_text(path, "new")
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
@@ -144,9 +146,9 @@ def test_a_reader_never_sees_half_of_a_file(tmp_path: Path) -> None:
     program = """
 import itertools, sys
 from pathlib import Path
-from seqfit.rundir.writer import write_whole
+from seqfit.rundir.atomic import write_text
 for number in itertools.count():
-    write_whole(Path(sys.argv[1]), str(number % 10) * 200_000)
+    write_text(Path(sys.argv[1]), str(number % 10) * 200_000)
 """
     with started([sys.executable, "-c", program, str(path)]) as process:
         _wait_for(path)

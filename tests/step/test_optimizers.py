@@ -131,9 +131,7 @@ def test_a_recipes_adafactor_says_whose_rule_it_is() -> None:
 
 def test_8_bits_without_a_package_name_the_command_that_installs_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(
-        RecipeError, match=r"optimizer is '8bit'\. It needs .* pip install 'seqfit\[bitsandbytes\]'"
-    ):
+    with pytest.raises(RecipeError, match=r"optimizer is '8bit'\. It needs .* pip install 'seqfit\[bitsandbytes\]'"):
         build_optimizer(nn.Linear(2, 2), OptimizerRecipe(), 1e-3, device=CPU, override="8bit")
 
 

@@ -1,4 +1,4 @@
-"""The real process, started, told to stop, orphaned and killed."""
+"""The real process: started, stopped, orphaned and killed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.processes import has_ended, started, wait_until
 RUN = """
 import sys, time
 from pathlib import Path
-from seqfit.telemetry.recorder import Recorder
-with Recorder(Path(sys.argv[1]), 50, print, replay=Path(sys.argv[2])):
+from seqfit.telemetry.recorder import SamplerProcess
+with SamplerProcess(Path(sys.argv[1]), 50, print, replay=Path(sys.argv[2])):
     print("started", flush=True)
     time.sleep(600)
 """
@@ -57,7 +57,7 @@ def test_a_killed_run_leaves_its_samples_readable_and_no_process_behind(tmp_path
     assert abs(times[-1] - time.time()) < 3600  # Unix time, the clock of all records
 
 
-def test_a_killed_sampler_leaves_every_sample_but_a_torn_one(tmp_path: Path, recording: Path) -> None:
+def test_a_killed_sampler_leaves_every_sample_but_a_truncated_one(tmp_path: Path, recording: Path) -> None:
     with start_run(tmp_path, recording) as run:
         wait_until(lambda: count_lines(tmp_path / files.TELEMETRY) >= 5)
         psutil.Process(run.pid).children()[0].kill()
@@ -103,7 +103,7 @@ def test_samples_come_at_even_times_and_late_ones_are_skipped(recording: Path, m
     sampler = Sampler(RecordedReader(recording), HostReader(os.getpid()), io.StringIO())
     now, taken = 100.0, []
 
-    class Told(threading.Event):
+    class Stop(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             nonlocal now
             now += timeout or 0
@@ -116,7 +116,7 @@ def test_samples_come_at_even_times_and_late_ones_are_skipped(recording: Path, m
 
     monkeypatch.setattr(sampler, "sample", sample)
     monkeypatch.setattr("seqfit.telemetry.sampler.time.monotonic", lambda: now)
-    sampler.run(2.0, os.getppid(), Told())
+    sampler.run(2.0, os.getppid(), Stop())
     assert taken == pytest.approx([100.0, 100.5, 101.7, 102.2])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.rundir import EvaluationRecord, EventRecord, files
+from seqfit.rundir import EvaluationRecord, EventKind, EventRecord, files
 from tests.tracking.records import START, Recorder, sample, start_run, step_record, write_records
 
 
@@ -20,7 +20,7 @@ def run_path(tmp_path: Path) -> Path:
     scored = [EvaluationRecord(0, "validation", 2.0, {"f1": 1.0}, 9, 0.5, START + 1)]
     scored += [EvaluationRecord(20, "validation", 0.3, {"f1": 60.0}, 9, 0.5, START + 14)]
     write_records(path, files.EVALUATIONS, scored)
-    write_records(path, files.EVENTS, [EventRecord(START + 12, "data", "3 rows were cut")])
+    write_records(path, files.EVENTS, [EventRecord(START + 12, EventKind.DATA, "3 rows were truncated")])
     write_records(path, files.TELEMETRY, [sample(START + second, second / 100) for second in (5, 11, 12, 13.5)])
     (path / files.evaluation("test")).write_text(json.dumps({"split": "test", "metrics": {"f1": 58.5}}))
     writer.write_manifest(status="finished", ended=START + 15)

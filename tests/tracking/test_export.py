@@ -26,7 +26,7 @@ def test_a_run_is_sent_whole_at_its_own_steps_and_times(run_path: Path, recorder
     assert got.points["train/loss"] == [(10, START + 10, 0.5), (20, START + 13, 0.25)]
     assert got.points["validation/f1"] == [(0, START + 1, 1.0), (20, START + 14, 60.0)]
     assert [step for step, _, _ in got.points["gpu/0/busy_share"]] == [0, 10, 10, 20]
-    assert got.notes == [("data", "3 rows were cut", 10, START + 12)]
+    assert got.notes == [("data", "3 rows were truncated", 10, START + 12)]
     assert got.end == ("finished", START + 15, {"final/test/f1": 58.5})
     assert got.settings["recipe.train.steps"] == 20
     for points in got.points.values():

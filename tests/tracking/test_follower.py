@@ -38,9 +38,9 @@ def test_a_run_whose_process_is_gone_is_sent_to_its_end(tmp_path: Path) -> None:
     assert b"died" in written(tmp_path)
 
 
-def test_a_damaged_run_is_an_exit_code_and_a_reason(run_path: Path) -> None:
+def test_a_corrupted_run_is_an_exit_code_and_a_reason(run_path: Path) -> None:
     (run_path / files.STEPS).write_text("not a record\n")
     with start_follower(run_path) as follower:
         _, said = follower.communicate(timeout=60)
     assert follower.returncode == 2
-    assert "line 1 can't be read" in said
+    assert "line 1 is not a record" in said

@@ -46,7 +46,7 @@ def test_config_and_events_are_kept_without_secrets(run_path: Path, client: Any)
     export(run_path)
     data = only_run(client).data
     assert data.params["recipe.train.steps"] == "20"
-    assert "step 10, data: 3 rows were cut" in data.tags["mlflow.note.content"]
+    assert "step 10, data: 3 rows were truncated" in data.tags["mlflow.note.content"]
     assert "hunter2" not in str(data.params) + str(data.tags)
 
 

@@ -11,7 +11,7 @@ from seqfit.tracking.series import read_config, read_sample, read_scores, read_s
 
 
 def test_phases_are_seconds_of_one_step_and_what_is_between_is_whole(run_path: Path) -> None:
-    found = read_step(Run(run_path).steps()[1], steps_made=10)
+    found = read_step(Run(run_path).steps()[1], steps=10)
     assert found["phase/forward_seconds"] == pytest.approx(0.05)
     assert found["between/evaluation_seconds"] == 3.0
     assert found["train/loss"] == 0.25
@@ -19,7 +19,7 @@ def test_phases_are_seconds_of_one_step_and_what_is_between_is_whole(run_path: P
 
 
 def test_what_was_not_measured_is_absent(run_path: Path) -> None:
-    found = read_step(Run(run_path).steps()[0], steps_made=10)
+    found = read_step(Run(run_path).steps()[0], steps=10)
     assert "train/gradient_norm" not in found
     assert "train/time" not in found
 

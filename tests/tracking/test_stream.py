@@ -6,7 +6,8 @@ import pytest
 
 from seqfit.errors import RunError
 from seqfit.rundir import EvaluationRecord, files
-from seqfit.tracking.stream import HELD_SECONDS, Stream, Tail
+from seqfit.rundir.reader import RecordTail
+from seqfit.tracking.stream import HELD_SECONDS, Stream
 from tests.tracking.records import START, sample, step_record, write_records
 
 
@@ -61,22 +62,22 @@ def test_steps_done_again_and_splits_scored_again_are_left_out(tmp_path: Path) -
 
 def test_a_record_says_how_many_steps_it_sums_up(run_path: Path) -> None:
     entries = Stream(run_path).read(now=START, final=True)
-    assert [entry.steps_made for entry in entries if entry.kind == "step"] == [10, 10]
+    assert [entry.steps for entry in entries if entry.kind == "step"] == [10, 10]
 
 
-def test_a_line_in_the_making_is_left_for_the_next_look(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_left_for_the_next_call(tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
-    tail = Tail(file)
+    tail = RecordTail(file)
     assert tail.read() == []
-    file.write_bytes('{"time": 1}\n{"time": 2, "message": "ñ'.encode()[:-1])  # torn inside a character
+    file.write_bytes('{"time": 1}\n{"time": 2, "message": "ñ'.encode()[:-1])  # truncated inside a character
     assert tail.read() == [{"time": 1}]
     file.write_bytes('{"time": 1}\n{"time": 2, "message": "ñ"}\n'.encode())
     assert tail.read() == [{"time": 2, "message": "ñ"}]
     assert tail.read() == []
 
 
-@pytest.mark.parametrize("line", [b"{half\n", b"[1]\n", b"\xff\n", b"{}\n"])
-def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
+@pytest.mark.parametrize("line", [b"{half\n", b"[1]\n", b"\xff\n"])
+def test_a_corrupted_line_is_named(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "x.jsonl").write_bytes(b'{"time": 1}\n' + line)
     with pytest.raises(RunError, match="line 2"):
-        Tail(tmp_path / "x.jsonl").read()
+        RecordTail(tmp_path / "x.jsonl").read()

@@ -43,7 +43,7 @@ def test_events_and_config_are_texts(run_path: Path) -> None:
     found = read(export(run_path))
     (note,) = found.Tensors("events/data")
     assert (note.step, note.wall_time) == (10, START + 12)
-    assert note.tensor_proto.string_val == [b"3 rows were cut"]
+    assert note.tensor_proto.string_val == [b"3 rows were truncated"]
     (config,) = found.Tensors("config")
     assert b"| recipe.train.steps | 20 |" in config.tensor_proto.string_val[0]
     assert "_hparams_/session_start_info" in found.Tags()["tensors"]

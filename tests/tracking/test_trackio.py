@@ -44,7 +44,7 @@ def test_rows_read_back_have_the_records_steps_and_times(export: Any) -> None:
 
 
 def test_events_are_alerts_and_the_config_is_kept(export: Any) -> None:
-    assert ("data", "3 rows were cut", 10) in export("SELECT title, text, step FROM alerts")
+    assert ("data", "3 rows were truncated", 10) in export("SELECT title, text, step FROM alerts")
     ((config,),) = export("SELECT config FROM configs")
     assert json.loads(config)["recipe.train.steps"] == 20
     assert b"hunter2" not in (config if isinstance(config, bytes) else config.encode())

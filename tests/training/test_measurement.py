@@ -33,7 +33,7 @@ def test_a_run_without_a_strategy_follows_the_plan_and_is_measured_against_it(wo
     assert prediction["measured_step_seconds"] > 0
     kinds = [event["kind"] for event in run.events()]
     assert "plan" in kinds
-    assert "forecast" in kinds
+    assert "prediction" in kinds
     assert "name: planned" in (tmp_path / "run" / "strategy.yaml").read_text()
 
 

@@ -66,7 +66,9 @@ def test_skipped_steps_leave_weights_and_optimizer_as_they_were(
     recipe["train"] |= {"when_not_finite": "skip", "optimizer": {"name": optimizer}, "log_every": 1}
     poisoned["steps"] = {3}
     run = seqfit.train(recipe, out=tmp_path / "run")
-    (event,) = [event for event in run.events() if event["kind"] == "not-finite" and "step" in event["data"]]
+    (event,) = [
+        event for event in run.events() if event["kind"] == "non-finite" and event["data"]["action"] != "recorded"
+    ]
     assert event["data"]["step"] == 3
     assert len(event["data"]["rows"]) == 16
     assert "skipped" in event["message"]
@@ -115,7 +117,7 @@ def test_a_step_is_repeated_in_fp32(recipe: Recipe, tmp_path: Path, poisoned: di
     poisoned |= {"steps": {3, 4}, "precisions": ["bf16"]}  # call 4 is the retry
     run = seqfit.train(recipe, out=tmp_path / "run")
     assert poisoned["made"] == 7
-    (event,) = [event for event in run.events() if event["kind"] == "not-finite"]
+    (event,) = [event for event in run.events() if event["kind"] == "non-finite"]
     assert "step 3" in event["message"]
     assert all(math.isfinite(record["loss"]) for record in run.steps())
 

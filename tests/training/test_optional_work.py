@@ -139,7 +139,7 @@ def test_a_prediction_that_takes_too_long_reports_what_is_used_instead(short: Re
     monkeypatch.setattr(measurement, "_make_prediction", never_in_time)
     made = measurement.predict_run(recipe, Strategy(), None, torch.device("cpu"))  # type: ignore[arg-type]
     kind, message = made.events[0]
-    assert kind == "prediction"
+    assert kind == "prediction-failed"
     assert "it took longer than -1 s" in message
     assert "the default strategy (micro-batches of 6144 tokens)" in message
     assert "`seqfit plan`" in message

@@ -231,7 +231,7 @@ def late_recipe(tiny_model: Callable[[str], Path], tmp_path: Path) -> Recipe:
 
 
 def read_forecast(run: Run) -> tuple[int | None, bool]:
-    forecast = run.manifest["forecast"]
+    forecast = run.manifest["prediction"]
     return forecast["measured_peak_bytes"], forecast["peak_is_of_all_steps"]
 
 

@@ -206,7 +206,9 @@ def test_a_non_finite_step_on_one_rank_is_skipped_by_all(recipe: Recipe, tmp_pat
     recipe["train"]["when_not_finite"] = "skip"
     assert start_ranks(recipe, tmp_path / "run", "not-finite") == [(0, ""), (0, "")]
     run = Run(tmp_path / "run")
-    (event,) = [event for event in run.events() if event["kind"] == "not-finite" and "step" in event["data"]]
+    (event,) = [
+        event for event in run.events() if event["kind"] == "non-finite" and event["data"]["action"] != "recorded"
+    ]
     assert event["data"]["step"] == 5
     losses = [record["loss"] for record in run.steps()]
     assert losses[4] is None

@@ -38,10 +38,10 @@ def test_the_newest_five_runs_are_named_first(tmp_path: Path, monkeypatch: pytes
     assert names == ["run6", "run5", "run4", "run3", "run2"]
 
 
-@pytest.mark.parametrize("torn", [b'{"step": 3, "lo', b"\x00\x00\x00", '{"message": "ñ'.encode()[:-1]])
-def test_a_torn_last_line_is_ignored(tmp_path: Path, torn: bytes) -> None:
+@pytest.mark.parametrize("truncated", [b'{"step": 3, "lo', b"\x00\x00\x00", '{"message": "ñ'.encode()[:-1]])
+def test_a_truncated_last_line_is_ignored(tmp_path: Path, truncated: bytes) -> None:
     path = tmp_path / "steps.jsonl"
-    path.write_bytes(b'{"step": 1}\n{"step": 2}\n' + torn)
+    path.write_bytes(b'{"step": 1}\n{"step": 2}\n' + truncated)
     assert read_records(path) == [{"step": 1}, {"step": 2}]
 
 
@@ -52,10 +52,12 @@ def test_a_last_line_that_lacks_only_its_newline_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b'{"step": 2, "lo', b"\xff\xfe"])
-def test_a_damaged_middle_line_is_an_error_in_three_parts_with_its_number(tmp_path: Path, damage: bytes) -> None:
+def test_a_corrupted_middle_line_is_an_error_in_three_parts_with_its_number(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "steps.jsonl"
     path.write_bytes(b'{"step": 1}\n' + damage + b'\n{"step": 3}\n')
-    with pytest.raises(RunError, match=r"steps\.jsonl, line 2 is not JSON .*\. Only the last line .*\. .*remove that"):
+    with pytest.raises(
+        RunError, match=r"steps\.jsonl, line 2 is not a record .*; only the last may be truncated\. .*remove that"
+    ):
         read_records(path)
 
 
@@ -66,9 +68,9 @@ def test_a_file_that_was_never_written_has_no_records(run: Run) -> None:
 
 
 @pytest.mark.parametrize("damage", [b'{"status": "fin', b"[]", b"\xff"])
-def test_a_damaged_manifest_is_an_error_in_three_parts(run: Run, damage: bytes) -> None:
+def test_a_corrupted_manifest_is_an_error_in_three_parts(run: Run, damage: bytes) -> None:
     (run.path / files.MANIFEST).write_bytes(damage)
-    with pytest.raises(RunError, match=r"manifest\.json is damaged \(.+\)\. .* written whole\. .*restore it"):
+    with pytest.raises(RunError, match=r"manifest\.json is corrupted \(.+\)\. .* written as a whole\. .*restore it"):
         _ = run.status
 
 
