@@ -22,7 +22,7 @@ def test_each_split_and_side_has_its_histogram(run_path: Path, edit_manifest: Ca
     assert 'data-name="lengths-train-source"' in shown
     assert 'data-name="lengths-train-target"' in shown
     assert "95th percentile 190" in shown
-    assert "2.5% cut at 199" in shown
+    assert "2.5% truncated at 199" in shown
 
 
 def test_runs_on_the_same_data_show_it_once(comparison_path: Path, edit_manifest: Callable[..., None]) -> None:

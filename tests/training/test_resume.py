@@ -175,7 +175,7 @@ def test_whatever_stops_a_run_it_says_the_command_that_goes_on(
     with pytest.raises((KeyboardInterrupt, Stopped)) as stopped:
         seqfit.train(drops, out=out, view=Stopper(3, number))
     assert str(stopped.value).startswith(f"{named} came after step 3.")
-    assert f"go on with: seqfit train '{out}' --resume" in str(stopped.value)
+    assert f"run: seqfit train '{out}' --resume" in str(stopped.value)
 
 
 def test_a_damaged_snapshot_is_passed_over_with_an_event(
@@ -190,10 +190,10 @@ def test_a_damaged_snapshot_is_passed_over_with_an_event(
     (newest / "state.safetensors").write_bytes(content)
     (before / "snapshot.json").write_text("{")
     resumed = seqfit.train(stopped.path, resume=True)
-    told = [event["message"] for event in resumed.events() if event["kind"] == "resume"]
-    assert [message for message in told if newest.name in message and "not what was written" in message]
-    assert [message for message in told if before.name in message]
-    assert "goes on from step 2" in told[-1]
+    skipped = [event["message"] for event in resumed.events() if event["kind"] == "snapshot-skipped"]
+    assert [message for message in skipped if newest.name in message and "not what was written" in message]
+    assert [message for message in skipped if before.name in message]
+    assert [event["data"] for event in resumed.events() if event["kind"] == "resume"] == [{"step": 2}]
     assert_same_ending(whole, resumed)
 
 

@@ -185,7 +185,7 @@ def test_an_interrupted_run_says_so(word_recipe: Recipe, tmp_path: Path) -> None
             if step == 8:
                 raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match=rf"go on with: seqfit train {tmp_path / 'run'} --resume"):
+    with pytest.raises(KeyboardInterrupt, match=rf"run: seqfit train {tmp_path / 'run'} --resume"):
         seqfit.train(word_recipe, out=tmp_path / "run", view=Impatient())
     run = seqfit.Run(tmp_path / "run")
     assert run.status == "interrupted"
