@@ -34,8 +34,8 @@ def explained_failures(path: Path, run: Path | None = None) -> Iterator[None]:
 
 
 def describe_resume(run: Path) -> str:
-    """'resume with: seqfit train runs/demo --resume'."""
-    return f"resume with: seqfit train {quote(run)} --resume"
+    """'run: seqfit train runs/demo --resume'."""
+    return f"run: seqfit train {quote(run)} --resume"
 
 
 def write_text(path: Path, text: str, run: Path | None = None) -> None:

@@ -15,8 +15,7 @@ def test_the_newest_job_of_the_run_is_cancelled(
     assert main(["cancel", str(submitted_run)]) == 0
     assert fake_slurm.asked("scancel") == ["17"]
     assert (
-        capsys.readouterr().out
-        == f"{submitted_run}: job 17 is cancelled; 'seqfit submit {submitted_run}' goes on with it\n"
+        capsys.readouterr().out == f"{submitted_run}: job 17 is cancelled; resume with: seqfit submit {submitted_run}\n"
     )
 
 

@@ -21,9 +21,9 @@ def test_all_submitted_runs_are_shown_with_step_and_loss(
 
 
 @pytest.mark.usefixtures("workplace")
-def test_nothing_submitted_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_submitted_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status"]) == 0
-    assert "nothing below runs/ and comparisons/ was submitted" in capsys.readouterr().out
+    assert "nothing in runs/ and comparisons/ was submitted" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("workplace")

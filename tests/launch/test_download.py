@@ -92,7 +92,9 @@ def test_a_model_that_is_not_on_the_hub_is_told_in_three_parts(recipe: Recipe) -
 
 def test_a_tokenizer_that_is_not_on_the_hub_is_told_in_three_parts(recipe: Recipe) -> None:
     recipe["model"]["tokenizer"] = "nobody/nothing"
-    with pytest.raises(ModelError, match=r"the tokenizer 'nobody/nothing' can't be fetched .*needs the network.*login"):
+    with pytest.raises(
+        ModelError, match=r"the tokenizer 'nobody/nothing' can't be downloaded .*needs the network.*login"
+    ):
         list(download(recipe))
 
 

@@ -28,11 +28,11 @@ def test_an_option_goes_before_the_profile() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"nodes": 0}, r"--nodes is 0\. It counts from 1 on\. Give --nodes 1\."),
-        ({"gpus_per_node": -1}, r"--gpus-per-node is -1\. It counts from 0 on\."),
+        ({"nodes": 0}, r"--nodes is 0\. It is at least 1\. Give --nodes 1\."),
+        ({"gpus_per_node": -1}, r"--gpus-per-node is -1\. It is at least 0\."),
         ({"cpus_per_process": 0}, r"--cpus-per-process is 0\."),
-        ({"gpus_per_node": 4, "processes_per_node": 2}, r"Each GPU has one process\. Leave --processes-per-node out"),
-        ({"time": "4h"}, r"--time is '4h'\. '4h' is not a time of Slurm's\. Write 90 \(minutes\)"),
+        ({"gpus_per_node": 4, "processes_per_node": 2}, r"Each GPU has one process\. Omit --processes-per-node"),
+        ({"time": "4h"}, r"--time is '4h'\. '4h' is not a Slurm duration\. Write 90 \(minutes\)"),
         ({"partition": "a b"}, r"--partition is 'a b'\. It is one word\. Write it without spaces\."),
     ],
 )

@@ -61,8 +61,8 @@ def test_what_it_runs_is_readable_from_top_to_bottom() -> None:
         '    -m seqfit train "$run" --out "$run" --resume',
         "}",
         "export -f on_node",
-        'what_is_done() { ls "$run/snapshots" 2>/dev/null | tail -n 1; }',
-        "before=$(what_is_done)",
+        'progress() { ls "$run/snapshots" 2>/dev/null | tail -n 1; }',
+        "before=$(progress)",
         'srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" bash -c on_node',
     ]
 
@@ -160,7 +160,7 @@ ENDINGS = [  # srun's code, restarts so far, whether it made a snapshot; the job
 
 
 @pytest.mark.parametrize(("code", "restarts", "is_new", "ends_with", "is_requeued"), ENDINGS)
-def test_a_job_is_tried_again_unless_it_failed_by_its_own_fault_or_makes_no_headway(
+def test_a_job_is_retried_unless_its_error_must_be_fixed_or_it_makes_no_progress(
     tmp_path: Path, code: int, restarts: int, is_new: bool, ends_with: int, is_requeued: bool
 ) -> None:
     """The script itself is run, with an srun that makes a snapshot or not and ends with the code."""
@@ -175,6 +175,6 @@ def test_a_job_is_tried_again_unless_it_failed_by_its_own_fault_or_makes_no_head
     environment |= {"SLURM_CPUS_PER_TASK": "1", "SLURM_RESTART_COUNT": str(restarts)}
     done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (ends_with, "")
-    assert f"seqfit: try {restarts + 1} of job 17 ended with code {code}" in done.stdout
+    assert f"seqfit: attempt {restarts + 1} of job 17 ended with code {code}" in done.stdout
     asked = tmp_path / "asked"
     assert (asked.read_text() if asked.exists() else "") == ("requeue 17\n" if is_requeued else "")

@@ -49,7 +49,7 @@ def test_all_mistakes_of_a_profile_are_reported_together(profile: Path) -> None:
     message = str(caught.value)
     assert f"{profile} has 5 mistakes:" in message
     assert "acount: unknown field. Did you mean 'account'?" in message
-    assert "time: '4h' is not a time of Slurm's; write 90 (minutes), 4:00:00 or 2-12:00:00" in message
+    assert "time: '4h' is not a Slurm duration; write 90 (minutes), 4:00:00 or 2-12:00:00" in message
     assert "partition: 'a b' is not one word" in message
     assert "sbatch.0: 'mail-type=END' is no option of sbatch; write it with its dashes" in message
     assert "grace_seconds: 5 is given" in message
@@ -63,7 +63,7 @@ def test_all_mistakes_of_a_profile_are_reported_together(profile: Path) -> None:
         ("a: [", "is YAML text"),
         ("account: a\naccount: b\n", "'account' is given already in line 1"),
         ("setup: ['a\n\n  b']\n", "is not one line"),
-        ("environment: {'A B': c}\n", "'A B' is no name of a variable"),
+        ("environment: {'A B': c}\n", "'A B' is not a variable name"),
         ("scratch: {directory: /tmp, folders: [PATH]}\n", "'PATH' is none of SEQFIT_CACHE"),
     ],
 )

@@ -47,7 +47,7 @@ def test_a_job_that_slurm_has_forgotten_is_none(fake_slurm: FakeSlurm) -> None:
 
 def test_a_file_that_is_refused_is_told_with_slurms_own_words(fake_slurm: FakeSlurm) -> None:
     fake_slurm.refuses("invalid partition specified: gpuu")
-    with pytest.raises(RecipeError, match=r"sbatch refuses 'job': .*partition specified: gpuu\. .*\. Correct the opt"):
+    with pytest.raises(RecipeError, match=r"sbatch refused 'job': .*partition specified: gpuu\. .*\. Correct the opt"):
         slurm.submit_file(Path("job"))
 
 
@@ -70,5 +70,5 @@ def test_a_controller_that_is_silent_is_not_waited_for_for_ever(monkeypatch: pyt
         raise subprocess.TimeoutExpired(command, 60)
 
     monkeypatch.setattr(subprocess, "run", hang)
-    with pytest.raises(RunError, match="scontrol has not answered for 60 s"):
+    with pytest.raises(RunError, match="scontrol did not respond within 60 s"):
         slurm.find_job("17")

@@ -33,11 +33,11 @@ def test_a_job_that_slurm_has_forgotten_is_told_by_its_directory(submitted_run: 
 
 
 @pytest.mark.usefixtures("fake_slurm")
-def test_a_run_that_ended_early_is_told_how_to_go_on(submitted_run: Path) -> None:
+def test_a_run_that_ended_early_says_how_to_resume(submitted_run: Path) -> None:
     write_progress(submitted_run, "interrupted", 3)
     standing = read_status(submitted_run)
     assert standing.is_over
-    assert suggest_next(standing) == "see why: seqfit logs runs/demo; then go on: seqfit submit runs/demo"
+    assert suggest_next(standing) == "see why with seqfit logs runs/demo, then resume with seqfit submit runs/demo"
 
 
 @pytest.mark.usefixtures("without_slurm")

@@ -18,10 +18,10 @@ COMPARISON = JobRequest(
 TRAINING = replace(COMPARISON, runs=[FOLDER], is_comparison=False)
 
 
-def test_each_round_of_a_comparison_is_a_task_on_one_node() -> None:
+def test_each_repeat_of_a_comparison_is_a_task_on_one_node() -> None:
     lines = build_job_file(COMPARISON).splitlines()
     for line in (
-        "# Compares ways to train: the 3 rounds that runs.txt lists, every entrant once in each. ",
+        "# Compares strategies: the 3 repeats of runs.txt, every candidate once in each. ",
         "#SBATCH --array=0-2",
         "#SBATCH --nodes=1",
         "#SBATCH --gpus-per-node=2",

@@ -35,7 +35,7 @@ def test_a_complete_run_has_no_gap_and_every_section(real_run: Path) -> None:
     page = page_of(real_run)
     assert gaps_of(page) == ""
     assert "Not shown" not in page
-    for part in ("Overview", "Training", "Memory", "Where the time went", "Machine", "Scores", "Data", "Events"):
+    for part in ("Overview", "Training", "Memory", "Where the time went", "Telemetry", "Scores", "Data", "Events"):
         assert f"<h2>{part}</h2>" in page
     assert "shaded: evaluation, snapshot" in page
     assert 'data-name="lengths-train-source"' in page

@@ -84,7 +84,7 @@ def test_every_card_that_a_comparison_was_predicted_for_is_a_choice(comparison_p
     assert bars["baseline, predicted"] == {"weights": 0.6, "activations": 1.4, "allocator and CUDA context": 1.0}
     assert bars["ddp2, predicted"] == {"predicted total": 2.7}
     assert not any("measured" in name for name in bars)
-    assert "Of several cards it is for the one that takes most." in shown
+    assert "With several GPUs, for the one that needs most." in shown
 
 
 def test_what_only_some_have_counted_is_not_set_beside_what_others_take(comparison_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_records_that_can_not_be_written_end_the_run_in_three_parts(
 def test_a_disk_that_stays_full_is_reported_once_and_by_its_first_error(
     word_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seqfit.rundir import writer
+    from seqfit.rundir import atomic, writer
 
     append, is_full = writer.append_record, []
 
@@ -123,9 +123,9 @@ def test_a_disk_that_stays_full_is_reported_once_and_by_its_first_error(
 
     monkeypatch.setattr(writer, "append_record", fail_from_the_first_step_on)
     monkeypatch.setattr(
-        writer, "replace_file", lambda *paths: fail_with(errno.ENOSPC)() if is_full else os.replace(*paths)
+        atomic, "replace_file", lambda *paths: fail_with(errno.ENOSPC)() if is_full else os.replace(*paths)
     )
-    with pytest.raises(TrainingFailed, match=r"steps\.jsonl' can't be written .*go on with: seqfit train .* --resume"):
+    with pytest.raises(TrainingFailed, match=r"steps\.jsonl' can't be written .*run: seqfit train .* --resume"):
         seqfit.train(word_recipe, out=tmp_path / "run", view=Heard())
     assert len(is_full) > 1  # the event of it could not be written either
     assert not any("can't be written" in message for message in seen)

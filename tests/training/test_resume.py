@@ -175,7 +175,7 @@ def test_a_stopped_run_prints_the_command_that_resumes_it(
     with pytest.raises((KeyboardInterrupt, Stopped)) as stopped:
         seqfit.train(drops, out=out, view=Stopper(3, number))
     assert str(stopped.value).startswith(f"{named} was received after step 3.")
-    assert f"go on with: seqfit train '{out}' --resume" in str(stopped.value)
+    assert f"run: seqfit train '{out}' --resume" in str(stopped.value)
 
 
 def test_a_damaged_snapshot_is_skipped_with_an_event(drops: Recipe, undisturbed: Undisturbed, tmp_path: Path) -> None:
@@ -188,10 +188,10 @@ def test_a_damaged_snapshot_is_skipped_with_an_event(drops: Recipe, undisturbed:
     (newest / "state.safetensors").write_bytes(content)
     (before / "snapshot.json").write_text("{")
     resumed = seqfit.train(stopped.path, resume=True)
-    messages = [event["message"] for event in resumed.events() if event["kind"] == "resume"]
-    assert [message for message in messages if newest.name in message and "not what was written" in message]
-    assert [message for message in messages if before.name in message]
-    assert "continuing from step 2" in messages[-1]
+    skipped = [event["message"] for event in resumed.events() if event["kind"] == "snapshot-skipped"]
+    assert [message for message in skipped if newest.name in message and "not what was written" in message]
+    assert [message for message in skipped if before.name in message]
+    assert [event["data"] for event in resumed.events() if event["kind"] == "resume"] == [{"step": 2}]
     assert_same_ending(whole, resumed)
 
 

@@ -17,7 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import seqfit
 from seqfit.errors import Stopped
-from seqfit.reporting.scores import is_right
+from seqfit.reporting.scores import is_correct
 from seqfit.rundir.reader import Run
 from seqfit.training.view import SilentView
 from tests.switched_off import prediction_off, telemetry_off
@@ -153,7 +153,7 @@ def test_the_threshold_of_several_labels_is_found_saved_and_used(labelled: tuple
     (*_, event) = [event for event in run.events() if event["kind"] == "threshold"]
     about = run.checkpoint / "seqfit.json"
     kept = json.loads(about.read_text())
-    assert f"probability {kept['threshold']:.3f}" in event["message"]
+    assert event["data"]["threshold"] == pytest.approx(kept["threshold"])
     best = next(record for record in run.evaluations() if record["step"] == kept["step"])
     assert validation["metrics"]["micro_f1"] == pytest.approx(best["scores"]["micro_f1"])
     for threshold, answer in ((0.0, "w3, w4, w5, w90"), (1.0, "none")):
@@ -171,5 +171,5 @@ def test_what_the_labels_look_like_is_an_event(labelled: tuple[Run, Recipe]) -> 
 
 def test_a_page_evaluates_rows_with_several_labels(labelled: tuple[Run, Recipe]) -> None:
     run, validation = labelled
-    right = [is_right(row, run.recipe.task) for row in validation["predictions"]]
+    right = [is_correct(row, run.recipe.task) for row in validation["predictions"]]
     assert 100 * sum(right) / len(right) == pytest.approx(validation["metrics"]["subset_accuracy"])

@@ -185,7 +185,7 @@ def test_an_interrupted_run_is_marked_as_interrupted(word_recipe: Recipe, tmp_pa
             if step == 8:
                 raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match=rf"go on with: seqfit train {tmp_path / 'run'} --resume"):
+    with pytest.raises(KeyboardInterrupt, match=rf"run: seqfit train {tmp_path / 'run'} --resume"):
         seqfit.train(word_recipe, out=tmp_path / "run", view=Impatient())
     run = seqfit.Run(tmp_path / "run")
     assert run.status == "interrupted"
