@@ -8,7 +8,7 @@ All records carry Unix time of one machine, so a telemetry sample belongs to the
     steps.jsonl      time 100.0 step 10                       time 103.0 step 20
     telemetry.jsonl          time 100.4  time 100.9  ...  time 102.9                  -> samples of steps 11 to 20
 
-`python -m seqfit.rundir.records` prints docs/records.md, which is made from the comments below.
+`python -m seqfit.rundir.records_page` prints docs/records.md, which is made from the comments below.
 """
 
 from __future__ import annotations
@@ -168,9 +168,3 @@ class TelemetryRecord:
     host: HostReading
     gpus: list[GpuReading]
     sampler_cpu_seconds: float  # CPU time of the sampler so far
-
-
-if __name__ == "__main__":
-    from seqfit.rundir.records_page import describe_records
-
-    print(describe_records(), end="")

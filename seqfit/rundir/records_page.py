@@ -1,6 +1,6 @@
 """docs/records.md: the files of a run directory, every field and every event, from the dataclasses and their comments.
 
-python -m seqfit.rundir.records > docs/records.md
+python -m seqfit.rundir.records_page > docs/records.md
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _lines() -> Iterator[str]:
     yield from (
         "# Records of a run",
         "",
-        "Made by `python -m seqfit.rundir.records` from the dataclasses; a test keeps it up to date.",
+        "Made by `python -m seqfit.rundir.records_page` from the dataclasses; a test keeps it up to date.",
         "",
         "A run directory is the only connection between training and everything after it. Record files have one JSON",
         "object per line and are appended while training; other files are replaced as a whole. A value that is not",
@@ -120,3 +120,7 @@ def _table(heads: list[str], rows: Any) -> Iterator[str]:
     yield f"| {' | '.join(heads)} |"
     yield "|" + "---|" * len(heads)
     yield from (f"| {' | '.join(row)} |" for row in rows)
+
+
+if __name__ == "__main__":
+    print(describe_records(), end="")

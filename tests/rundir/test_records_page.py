@@ -11,7 +11,7 @@ PAGE = Path(seqfit.__file__).parents[1] / "docs" / "records.md"
 
 
 def test_the_page_of_the_documentation_is_up_to_date() -> None:
-    assert PAGE.read_text("utf-8") == describe_records(), "run: python -m seqfit.rundir.records > docs/records.md"
+    assert PAGE.read_text("utf-8") == describe_records(), "run: python -m seqfit.rundir.records_page > docs/records.md"
 
 
 def test_every_field_and_kind_has_a_line_with_its_meaning() -> None:
