@@ -27,6 +27,7 @@ ATTRIBUTE = re.compile(
 )
 ALLOWED = {
     # examples of names on the Hub and of models, in messages, help texts and tables of them
+    "cli/arguments.py": "help text",
     "cli/main.py": "help text",
     "comparison/candidates.py": "Hub names of the next larger checkpoints",
     "data/encode.py": "messages, and tokenizers by what they can do",
@@ -36,6 +37,7 @@ ALLOWED = {
     "model/load.py": "messages, advice on tokenizer files, a warning of one tokenizer",
     "model/trainable.py": "message",
     "recipe/schema.py": "descriptions of fields",
+    "recipe/trainer_names.py": "the page for users of the Trainer",
     "step/precision.py": "message",
     "training/nonfinite.py": "advice",
     "trimming/vocabulary.py": "messages, and a tokenizer that reads bytes",
