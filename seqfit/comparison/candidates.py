@@ -78,8 +78,6 @@ class UnknownPart(Exception):
 
 @dataclass(frozen=True)
 class PartMeaning:
-    """What parts stand for."""
-
     overrides: tuple[str, ...]
     processes: int = 1
 
@@ -92,7 +90,6 @@ def list_names() -> list[str]:
 
 
 def find_meaning(parts: Sequence[str], base: Recipe, larger: str | None) -> PartMeaning:
-    """Of all parts together."""
     overrides: list[str] = []
     processes = 1
     for part in _flatten(parts):
@@ -116,7 +113,6 @@ def _flatten(parts: Sequence[str]) -> Iterator[str]:
 
 
 def is_field(part: str) -> bool:
-    """Whether it is an override and not a name."""
     return "=" in part or part.startswith("~")
 
 
@@ -141,7 +137,6 @@ def _find_overrides(part: str, base: Recipe, larger: str | None) -> list[str]:
 
 
 def _split_batch(base: Recipe, count: int) -> list[str]:
-    """The global batch in `count` micro-batches."""
     examples = base.train.examples_per_step
     if examples is not None:
         return [f"strategy.micro_batch_examples={-(-examples // count)}"]
@@ -235,16 +230,12 @@ _PLACES = ("model.path", "model.tokenizer", "data.path")
 
 @dataclass(frozen=True)
 class Draft:
-    """A candidate as it was written."""
-
     name: str
     parts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _Resolved:
-    """A candidate with its recipe."""
-
     name: str
     overrides: tuple[str, ...]
     processes: int

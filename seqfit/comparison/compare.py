@@ -27,7 +27,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.live import ComparisonView, SilentComparisonView, choose_comparison_view
+from seqfit.comparison.live import ComparisonView, choose_comparison_view
 from seqfit.comparison.matrix import build_matrix, list_repeats
 from seqfit.comparison.options import read_options
 from seqfit.comparison.predicted import predict_candidates, tokenize_ahead
@@ -107,8 +107,6 @@ PLACE = Path("comparisons")
 
 @dataclass(frozen=True)
 class PreparedComparison:
-    """What to run, and where."""
-
     matrix: Matrix
     folder: Path
     command: str
@@ -134,7 +132,7 @@ def compare(
     Progress is printed as by `seqfit compare`; with `progress=False` nothing is.
     """
     prepared = prepare_comparison(recipe, overrides, matrix=matrix, out=out, resume=resume, **options)
-    return run_comparison(prepared, view or (choose_comparison_view() if progress else SilentComparisonView()))
+    return run_comparison(prepared, view or (choose_comparison_view() if progress else ComparisonView()))
 
 
 def prepare_comparison(
@@ -199,7 +197,7 @@ def run_comparison(prepared: PreparedComparison, view: ComparisonView | None = N
     used = sum(outcome.seconds for outcome in read_outcomes(folder))
     clock = Clock(prepared.matrix.budget_seconds, used, time.monotonic())
     resume = f"seqfit compare {quote(folder)} --resume"
-    with view or SilentComparisonView() as shown, stopped_by_signals(resume):
+    with view or ComparisonView() as shown, stopped_by_signals(resume):
         try:
             with ended_by(clock):
                 _run_all(prepared, clock, shown)

@@ -36,8 +36,6 @@ _SHOWN = 3  # differences shown per line; the rest is counted
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What the lines are checked against."""
-
     matrix: Matrix
     outcomes: Sequence[Outcome]
     runs: Sequence[TrialRun]
@@ -128,7 +126,7 @@ def _check_seeds(evidence: _Evidence) -> FairnessCheck:
     waiting = len(ran) * len(matrix.seeds) * matrix.repeats - len(evidence.runs) - len(broken)
     seeds = ", ".join(map(str, matrix.seeds))
     still = f"; {waiting} trials are missing" if waiting > 0 else ""
-    return _conclude("same seeds", broken, f"seeds {seeds}, {matrix.repeats} times each{still}")
+    return _conclude("same seeds", broken, f"seeds {seeds}, {format_number(matrix.repeats, 'repeat')} each{still}")
 
 
 def _check_updates(evidence: _Evidence) -> FairnessCheck:
@@ -183,7 +181,7 @@ def _check_turns(evidence: _Evidence) -> FairnessCheck:
                 times = counts[outcome.candidate]
                 ahead.append(f"{outcome.candidate} had run {times} times, another {min(counts.values())}")
     ran_times = format_number(max(counts.values(), default=0), "repeat")
-    return _conclude("candidates took turns", ahead, f"{ran_times} of {len(counts)} candidates")
+    return _conclude("candidates took turns", ahead, f"{ran_times} of {format_number(len(counts), 'candidate')}")
 
 
 def _check_order_within_repeats(evidence: _Evidence) -> FairnessCheck:
@@ -278,7 +276,6 @@ def _check_lossless(evidence: _Evidence) -> FairnessCheck:
 
 
 def _check_lossy(evidence: _Evidence) -> FairnessCheck:
-    """Nothing is required of them."""
     gaps = find_gaps(evidence.runs, evidence.matrix.baseline.name)
     gaps_found = [
         f"{candidate.name} differs by {gaps[candidate.name].difference:.1e} at most (step {gaps[candidate.name].step})"

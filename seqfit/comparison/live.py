@@ -15,8 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -54,26 +53,13 @@ class Progress:
         return max(0.0, left - self.running_seconds)
 
 
-class ComparisonView(Protocol):
-    """Gets a line for every event, and the progress about once a second."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-    def log(self, line: str) -> None: ...
-    def show(self, now: Progress) -> None: ...
-
-
-class SilentComparisonView:
-    """Shows nothing; the folder has everything."""
+class ComparisonView:
+    """Gets a line for every event, and the progress about once a second. This one shows nothing."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
     def log(self, line: str) -> None:
@@ -83,7 +69,7 @@ class SilentComparisonView:
         """About once a second."""
 
 
-class ComparisonLines(SilentComparisonView):
+class ComparisonLines(ComparisonView):
     """A line for every event: for logs and pipes."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -105,9 +91,7 @@ class ComparisonTable(ComparisonLines):
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def show(self, now: Progress) -> None:
@@ -134,7 +118,6 @@ def describe_results(now: Progress) -> str:
 
 
 def build_table(now: Progress) -> Table:
-    """One row per candidate."""
     columns = [TableColumn("", label, is_number=False) for label in ("candidate", "kind", "trials")]
     columns += [TableColumn("", label) for label in ("time per step", f"% of {now.matrix.baseline.name}")]
     return Table("", tuple(columns), tuple(tuple(list_cells(now, one)) for one in now.matrix.candidates))
@@ -156,5 +139,4 @@ def list_cells(now: Progress, candidate: Candidate) -> list[str]:
 
 
 def choose_comparison_view() -> ComparisonView:
-    """Live in a terminal, plain lines elsewhere."""
     return ComparisonTable() if Console().is_terminal else ComparisonLines()

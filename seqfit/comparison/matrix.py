@@ -80,7 +80,6 @@ def _note_warm_up(base: Recipe, steps: int) -> list[str]:
 
 
 def build_overrides(matrix: Matrix, candidate: Candidate, seed: int) -> list[str]:
-    """What a trial changes in the common recipe."""
     steps = [f"train.steps={matrix.steps}", f"eval.every_steps={matrix.steps}"]  # scored once, after the last one
     rows = [] if matrix.scored_rows is None else [f"eval.limit={matrix.scored_rows}"]
     return [*candidate.overrides, *steps, *rows, f"seed={seed}"]

@@ -168,7 +168,6 @@ def _format_significance(amount: Amount) -> str:
 
 
 def _describe_goal(comparison: Comparison, goal: Goal) -> str:
-    """Measured, then predicted."""
     sentences: list[str] = []
     for pick in (one for one in comparison.picks if one.goal == goal):
         amounts = ", ".join(format_amount(one, is_first=not number) for number, one in enumerate(pick.amounts))

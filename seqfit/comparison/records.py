@@ -99,8 +99,6 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended."""
-
     candidate: str
     seed: int
     repeat: int
@@ -132,8 +130,6 @@ def name_device(target: str) -> str:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Everything that determines what is run."""
-
     name: str
     recipe: str  # resolved, as YAML text with absolute paths
     candidates: tuple[Candidate, ...]
@@ -156,8 +152,6 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Figure:
-    """One quantity of a candidate over its trials."""
-
     values: tuple[float, ...]  # one per trial, in the order of the trials
     mean: float  # of other candidates than the baseline: the baseline's mean x (1 + change)
     spread: float | None  # standard deviation over the trials; None with one trial
@@ -173,8 +167,6 @@ class Figure:
 
 @dataclass(frozen=True)
 class CandidateResult:
-    """A candidate with everything known about it."""
-
     candidate: Candidate
     state: State
     reason: str
@@ -213,8 +205,6 @@ class Pick:
 
 @dataclass(frozen=True)
 class FairnessCheck:
-    """A line of the fairness checklist."""
-
     name: str  # 'same data order'
     same: bool
     detail: str  # what was compared, or what differs and where
@@ -222,8 +212,6 @@ class FairnessCheck:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison, finished or not."""
-
     name: str
     folder: str
     command: str

@@ -124,8 +124,6 @@ def ended_by(clock: Clock) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a trial takes."""
-
     before_seconds: float  # before the first timed step: start and warm-up
     step_seconds: float
     examples: float  # per step
@@ -301,12 +299,10 @@ def find_missing(matrix: Matrix, number: int, outcomes: Sequence[Outcome]) -> li
 
 
 def find_all_missing(matrix: Matrix, outcomes: Sequence[Outcome]) -> list[Trial]:
-    """Of all repeats."""
     return [trial for number in range(len(list_repeats(matrix))) for trial in find_missing(matrix, number, outcomes)]
 
 
 def write_so_far(folder: Path) -> Comparison:
-    """Results of the trials that have ended."""
     comparison = collect_comparison(folder)
     write_results(comparison)
     return comparison
@@ -317,7 +313,6 @@ def _key(item: Trial | Outcome) -> tuple[str, int, int]:
 
 
 def _start(matrix: Matrix, folder: Path) -> Progress:
-    """Before a trial."""
     outcomes = [outcome for outcome in read_outcomes(folder) if outcome.state != "unfinished"]
     return _add_results(Progress(matrix, outcomes, sum(map(len, list_repeats(matrix)))), folder)
 

@@ -42,7 +42,6 @@ __all__ = ["collect_comparison", "read_results", "write_results"]
 
 
 def collect_comparison(folder: Path) -> Comparison:
-    """Of the trials that have ended so far."""
     matrix, outcomes, predictions = load_matrix(folder), read_outcomes(folder), load_predictions(folder)
     read = [read_trial(folder, outcome) for outcome in outcomes if outcome.state in ("finished", "unfinished")]
     trials = [MeasuredTrial(run, measure_trial(run, matrix.warm_up)) for run in read]

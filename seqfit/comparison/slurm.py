@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.comparison.compare import choose_folder, format_command, locked, stopped_by_signals
-from seqfit.comparison.live import ComparisonView, SilentComparisonView
+from seqfit.comparison.live import ComparisonView
 from seqfit.comparison.matrix import build_matrix, build_recipe, list_repeats
 from seqfit.comparison.options import ComparisonOptions
 from seqfit.comparison.predicted import predict_candidates, tokenize_ahead
@@ -68,8 +68,6 @@ class PreparedJob:
 
 @dataclass(frozen=True)
 class RepeatStatus:
-    """Of one repeat, now."""
-
     place: Path
     job: str
     queue: str  # its state in Slurm
@@ -149,7 +147,7 @@ def run_repeat(
     matrix = load_matrix(folder)
     _check_number(matrix, folder, number)
     place, seed = repeat_folder(folder, number), list_repeats(matrix)[number][0].seed
-    with view or SilentComparisonView() as shown, stopped_by_signals(f"seqfit submit {quote(folder)}"), locked(place):
+    with view or ComparisonView() as shown, stopped_by_signals(f"seqfit submit {quote(folder)}"), locked(place):
         _restart_on_new_node(place, shown)
         tokenize_ahead(replace(matrix, seeds=(seed,)), shown.log)
         if number == 0 and not (folder / PREDICTIONS).is_file():  # once for all repeats
@@ -182,7 +180,6 @@ def is_submitted(folder: Path) -> bool:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether all trials have ended."""
     return not find_all_missing(load_matrix(folder), read_outcomes(folder))
 
 

@@ -232,8 +232,6 @@ _RIGHT_OR_WRONG = ("accuracy", "em", "numeric_em")  # scores that are 0 or 100 i
 
 @dataclass(frozen=True)
 class MeasuredTrial:
-    """A trial with its quantities."""
-
     run: TrialRun
     measures: Measures
 
@@ -244,8 +242,6 @@ class MeasuredTrial:
 
 
 class CandidateFigures:
-    """The figures of every candidate of a matrix."""
-
     def __init__(self, matrix: Matrix, trials: Sequence[MeasuredTrial]) -> None:
         self._warm_up = matrix.warm_up
         self._baseline, self._processes = matrix.baseline.name, matrix.baseline.processes
@@ -351,7 +347,6 @@ class CandidateFigures:
 
 
 def _change_fields(change: RelativeChange) -> dict[str, Any]:
-    """Fields of a figure."""
     return {name: getattr(change, name) for name in ("change", "is_significant", "needed", "needed_of")}
 
 
@@ -361,7 +356,6 @@ def _average(values: Sequence[float]) -> float:
 
 
 def _count_rows(trials: Sequence[MeasuredTrial]) -> int:
-    """Scored rows."""
     return next((trial.run.evaluations[-1]["rows"] for trial in trials if trial.run.evaluations), 0)
 
 

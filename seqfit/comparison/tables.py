@@ -129,7 +129,6 @@ def _describe_end(result: CandidateResult) -> str:
 
 
 def list_measured(comparison: Comparison) -> list[str]:
-    """The quantities that any candidate has."""
     return in_display_order({name for result in comparison.results for name in result.figures})
 
 
@@ -324,7 +323,6 @@ def to_latex(comparison: Comparison) -> str:
 
 
 def to_csv(comparison: Comparison) -> str:
-    """One line per figure."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, CSV_FIELDS, restval="", lineterminator="\n")
     writer.writeheader()

@@ -121,7 +121,7 @@ def _check_row(check: FairnessCheck) -> list[object]:
 
 def _name(result: CandidateResult, subject: ReportSubject) -> Html:
     candidate = result.candidate
-    marks = [element("div", badge(candidate.kind, "plain"))]
+    marks = [element("div", badge(candidate.kind, "plain"))] if candidate.kind != candidate.name else []
     if result.state in _STATES:
         marks.append(element("div", badge(*_STATES[result.state])))
     name = element("div", swatch(subject.colour(candidate.name), candidate.name), title=" ".join(candidate.overrides))

@@ -33,15 +33,16 @@ def test_warm_up_steps_are_in_no_time(path: Path) -> None:
     assert measure_trial(read(path), warm_up=0).values["step_seconds"] == pytest.approx(0.5)
 
 
-def test_the_calibrated_clock_counts_a_step_in_the_pieces_around_it(path: Path) -> None:
+def test_the_calibrated_clock_counts_a_step_in_the_calibration_workloads_around_it(path: Path) -> None:
     lines = [json.loads(line) for line in (path / files.STEPS).read_text().splitlines()]
+    assert all("calibration_seconds" in line for line in lines)  # as training writes them
     slow = [line | {"calibration_seconds": 0.02 if line["step"] > 6 else 0.01} for line in lines]
     slow = [line | {"step_seconds": line["step_seconds"] * (2 if line["step"] > 6 else 1)} for line in slow]
     (path / files.STEPS).write_text("".join(json.dumps(line) + "\n" for line in slow))
     run = read(path)
     own = run.by_step("calibrated_step", 2)
     assert [own[step] for step in (3, 6, 9, 12)] == pytest.approx([40.0] * 4)  # one kind of step; slow from the 7th on
-    assert own[7] == pytest.approx(2 * 80 / 1.5)  # it fell between two pieces
+    assert own[7] == pytest.approx(2 * 80 / 1.5)  # between a fast and a slow calibration
 
 
 def test_tokens_per_second_are_real_tokens_per_step_over_the_step_time(path: Path) -> None:

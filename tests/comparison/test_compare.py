@@ -16,7 +16,7 @@ import seqfit
 from seqfit.comparison import compare as module
 from seqfit.comparison import repeats as running
 from seqfit.comparison.compare import compare, prepare_comparison, run_comparison
-from seqfit.comparison.live import Progress, SilentComparisonView
+from seqfit.comparison.live import ComparisonView, Progress
 from seqfit.comparison.records import (
     HERE,
     MATRIX,
@@ -55,7 +55,7 @@ class Pretended:
         return self.run(matrix, trial, folder, tick)
 
 
-class Heard(SilentComparisonView):
+class Heard(ComparisonView):
     """Keeps what is said and shown."""
 
     def __init__(self) -> None:

@@ -205,7 +205,7 @@ def test_trials_still_to_come_are_no_inequality_and_broken_ones_are(tmp_path: Pa
     for candidate in matrix.candidates:
         add_trial(tmp_path, candidate)
     line = check(tmp_path, matrix)["same seeds"]
-    assert (line.same, line.detail) == (True, "seeds 0, 2 times each; 2 trials are missing")
+    assert (line.same, line.detail) == (True, "seeds 0, 2 repeats each; 2 trials are missing")
     add_end(tmp_path, Trial("recompute", 0, 1), "failed", "it ended with code 1")
     line = check(tmp_path, matrix)["same seeds"]
     assert (line.same, line.detail) == (False, "recompute, seed 0, repeat 1: failed (it ended with code 1)")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.comparison import repeats as module
-from seqfit.comparison.live import SilentComparisonView
+from seqfit.comparison.live import ComparisonView
 from seqfit.comparison.records import Matrix, Trial, add_outcome, dump_matrix, read_outcomes, repeat_folder
 from seqfit.comparison.repeats import find_all_missing, find_missing, run_one_repeat
 from tests.comparison.comparisons import matrix_of, pretend
@@ -25,8 +25,8 @@ def test_a_repeat_notes_its_outcomes_where_it_is_told_and_all_are_read(tmp_path:
     place = repeat_folder(tmp_path, 1)
     place.mkdir(parents=True)
     add_outcome(pretend(matrix, Trial("baseline", 0, 0), tmp_path), tmp_path)
-    assert run_one_repeat(matrix, tmp_path, 1, SilentComparisonView(), place)
-    assert not run_one_repeat(matrix, tmp_path, 1, SilentComparisonView(), place)  # nothing is left of it
+    assert run_one_repeat(matrix, tmp_path, 1, ComparisonView(), place)
+    assert not run_one_repeat(matrix, tmp_path, 1, ComparisonView(), place)  # nothing is left of it
     assert len((place / "outcomes.jsonl").read_text().splitlines()) == 2
     found = {(outcome.candidate, outcome.repeat) for outcome in read_outcomes(tmp_path)}
     assert found == {("baseline", 0), ("recompute", 1), ("baseline", 1)}
@@ -36,7 +36,7 @@ def test_a_repeat_notes_its_outcomes_where_it_is_told_and_all_are_read(tmp_path:
 
 def test_all_repeats_leave_nothing_missing_and_results_after_every_trial(tmp_path: Path, matrix: Matrix) -> None:
     for number in range(3):
-        run_one_repeat(matrix, tmp_path, number, SilentComparisonView(), tmp_path)
+        run_one_repeat(matrix, tmp_path, number, ComparisonView(), tmp_path)
     assert find_all_missing(matrix, read_outcomes(tmp_path)) == []
     assert (tmp_path / "results.json").is_file()
 
