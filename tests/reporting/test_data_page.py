@@ -32,7 +32,7 @@ def test_nothing_in_the_data_becomes_markup(data_report: DataReport, tmp_path: P
     assert page.count("&lt;script&gt;alert(&#x27;row&#x27;)") == 2
 
 
-def test_bins_beyond_the_limit_are_told_by_colour(data_report: DataReport) -> None:
+def test_bins_beyond_the_limit_have_another_colour(data_report: DataReport) -> None:
     lengths = data_report.splits[0].source
     colours = draw_length_histogram(lengths).data[0].marker.color
     beyond = [low for low, colour in zip(lengths.edges, colours, strict=False) if colour == "var(--neutral)"]

@@ -30,7 +30,7 @@ def test_secrets_are_masked(run_path: Path, edit_manifest: Callable[..., None]) 
     assert "AbCdEf" not in shown
 
 
-def test_a_comparison_has_its_command_and_its_entrants(comparison_path: Path) -> None:
+def test_a_comparison_has_its_command_and_its_candidates(comparison_path: Path) -> None:
     shown = str(show_sources(read_report_subject([comparison_path])))
     assert '<pre class="copy">seqfit compare squad-es --strategies baseline,recompute,bf16,ddp2</pre>' in shown
     assert "strategy.recompute=blocks" in shown
