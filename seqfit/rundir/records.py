@@ -171,6 +171,6 @@ class TelemetryRecord:
 
 
 if __name__ == "__main__":
-    from seqfit.rundir.records_page import describe_records
+    import runpy
 
-    print(describe_records(), end="")
+    runpy.run_module("seqfit.rundir.records_page", run_name="__main__")  # which imports this module

@@ -120,3 +120,7 @@ def _table(heads: list[str], rows: Any) -> Iterator[str]:
     yield f"| {' | '.join(heads)} |"
     yield "|" + "---|" * len(heads)
     yield from (f"| {' | '.join(row)} |" for row in rows)
+
+
+if __name__ == "__main__":
+    print(describe_records(), end="")
