@@ -51,11 +51,11 @@ def status(
 def _show_comparison(folder: Path) -> None:
     from seqfit.comparison.slurm import read_repeats
 
-    rounds = read_repeats(folder)
-    rows = [(str(one.place), one.job, one.queue, f"{one.ended} of {one.trials}", str(one.restarts)) for one in rounds]
+    repeats = read_repeats(folder)
+    rows = [(str(one.place), one.job, one.queue, f"{one.ended} of {one.trials}", str(one.restarts)) for one in repeats]
     _print_table([("repeat", "job", "queue", "trials", "restarts"), *rows])
-    going = [one.place for one in rounds if not one.is_over]
-    left = any(one.ended < one.trials for one in rounds)
+    going = [one.place for one in repeats if not one.is_over]
+    left = any(one.ended < one.trials for one in repeats)
     what_is_left = f"seqfit submit {quote(folder)}" if left else f"seqfit report {quote(folder)}"
     print(f"next: {f'seqfit logs {quote(going[0])} --follow' if going else what_is_left}")
 

@@ -121,10 +121,10 @@ def _loss_lines(subject: ReportSubject, tracks: dict[ShownRun, Track], axis: Axi
 
 def _single_loss(run: ShownRun, track: Track, axis: Axis) -> list[ChartLine]:
     trained = thin(track.points(run.steps(), "loss", axis))
-    judged = {
+    evaluated = {
         split: points for split, records in run.by_split.items() if (points := track.points(records, "loss", axis))
     }
-    colour = NEUTRAL if judged else ACCENT
+    colour = NEUTRAL if evaluated else ACCENT
     if len(trained) < _SMOOTHED_FROM:
         lines = [ChartLine("train", trained, colour)]
     else:
@@ -132,7 +132,7 @@ def _single_loss(run: ShownRun, track: Track, axis: Axis) -> list[ChartLine]:
         lines = [each, ChartLine("train, smoothed", _smooth_long(trained), colour)]
     return lines + [
         ChartLine(split, points, ACCENT, DASHES[number % len(DASHES)], markers=True)
-        for number, (split, points) in enumerate(judged.items())
+        for number, (split, points) in enumerate(evaluated.items())
     ]
 
 

@@ -68,7 +68,7 @@ def show_machine(subject: ReportSubject) -> Html | None:
     samples, names = runs[0].telemetry(), _choose_gpus(runs[0])
     gpus = [gpu for gpu in summarise_gpus(samples) if gpu.gpu in names]
     absent = inner(runs[0].sensors() or {}, "absent")
-    missing = " ".join(f"No readings of {what}: {reason}." for what, reason in absent.items())
+    missing = " ".join(f"No {'GPU' if what == 'gpus' else what} readings: {reason}." for what, reason in absent.items())
     summary = [_gpu_table(gpus, names)] if gpus else []
     return section("Telemetry", figures([chart]), facts(_host_facts(samples)), *summary, note=missing)
 

@@ -73,8 +73,8 @@ def _draw(peaks: list[_Peak], *, is_named: bool) -> go.Figure:
 def _describe_difference(peaks: list[_Peak]) -> str:
     if not any(peak.parts for peak in peaks):
         return (
-            "Nothing was predicted: several processes, a GPU that is not in the hardware table, SEQFIT_PREDICTION=off, "
-            "an older run, or a prediction that failed or took too long (see the events)."
+            "Nothing was predicted. Possible causes: several processes, a GPU that is not in the hardware table, "
+            "SEQFIT_PREDICTION=off, an older run, or a prediction that failed or took too long (see the events)."
         )
     others = [peak for peak in peaks if peak.parts and peak.measured is not None and not peak.is_comparable]
     if any(peak.measured_is == _ALLOCATED for peak in others):

@@ -73,7 +73,7 @@ def _of_one(run: ShownRun) -> Html | None:
     notes = [element("p", f"{name}: {text}", class_="note") for name, text in remarks.items()]
     own_unit = " and ".join(title_of(name) for name in names if name in IN_OWN_UNIT)
     note = f"From 0 to 100, except {own_unit}. " if own_unit else "From 0 to 100. "
-    note += "Step 0 is the model before fine-tuning, followed by the best and the last evaluation."
+    note += "The first (step 0: before fine-tuning), the best and the last evaluation."
     return section("Scores", table(["score", *columns], rows), *notes, note=note)
 
 
@@ -200,8 +200,8 @@ def show_split(evaluation: Mapping[str, Any], task: TaskRecipe) -> Html:
     note = f"The first {len(rows):,} of {len(everything):,}" if len(rows) < len(everything) else f"All {len(rows):,}"
     if task.name not in _METRICS:
         return section(title, *_open_some([(row, None) for row in rows]), note=f"{note}.")
-    judged = [(row, is_correct(row, task)) for row in rows]
-    wrong, right = [pair for pair in judged if not pair[1]], [pair for pair in judged if pair[1]]
+    checked = [(row, is_correct(row, task)) for row in rows]
+    wrong, right = [pair for pair in checked if not pair[1]], [pair for pair in checked if pair[1]]
     samples = right[: max(OPENED // 2, OPENED - len(wrong))]
     failures = wrong[: OPENED - len(samples)]
     order = [*failures, *samples, *wrong[len(failures) :], *right[len(samples) :]]
@@ -209,9 +209,9 @@ def show_split(evaluation: Mapping[str, Any], task: TaskRecipe) -> Html:
     return section(title, filters, *_open_some(order), note=f"{note}, incorrect ones first.")
 
 
-def _open_some(judged: Sequence[tuple[Mapping[str, Any], bool | None]]) -> list[Html]:
+def _open_some(checked: Sequence[tuple[Mapping[str, Any], bool | None]]) -> list[Html]:
     """The first ten, and the others folded."""
-    first, others = judged[:OPENED], judged[OPENED:]
+    first, others = checked[:OPENED], checked[OPENED:]
     return [_table(first), *([disclosure(f"{len(others)} more", _table(others))] if others else [])]
 
 
@@ -229,19 +229,19 @@ def is_correct(prediction: Mapping[str, Any], task: TaskRecipe) -> bool:
     return found.values.get(name) == 100
 
 
-def _table(judged: Sequence[tuple[Mapping[str, Any], bool | None]]) -> Html:
+def _table(checked: Sequence[tuple[Mapping[str, Any], bool | None]]) -> Html:
     cells: list[list[object]] = [
         [
             folded(row["source"]),
             folded(_join_references(row)),
             folded(row["prediction"] or _EMPTY),
         ]
-        for row, _ in judged
+        for row, _ in checked
     ]
     names = ["source", "reference", "prediction"]
-    if any(verdict is None for _, verdict in judged):
+    if any(is_right is None for _, is_right in checked):
         return table(names, cells, class_="predictions")
-    marks = [badge("correct", "good") if right else badge("incorrect", "bad") for _, right in judged]
+    marks = [badge("correct", "good") if right else badge("incorrect", "bad") for _, right in checked]
     return table(
         ["", *names], [[mark, *row] for mark, row in zip(marks, cells, strict=True)], class_="predictions judged"
     )

@@ -37,8 +37,6 @@ Events = list[Event | PlainEvent]
 
 @dataclass(frozen=True)
 class OutOfMemoryEvent:
-    """OOM, and how the run recovered."""
-
     kind: ClassVar[EventKind] = EventKind.OUT_OF_MEMORY
 
     step: int  # that is repeated; from this step on the limit holds
@@ -95,8 +93,6 @@ def find_smaller_micro_batches(events: Iterable[Mapping[str, Any]], after: int) 
 
 @dataclass(frozen=True)
 class NonFiniteEvent:
-    """NaN or Inf."""
-
     kind: ClassVar[EventKind] = EventKind.NON_FINITE
 
     step: int
@@ -118,8 +114,6 @@ class NonFiniteEvent:
 
 @dataclass(frozen=True)
 class LossSpikeEvent:
-    """A loss far above the recent ones."""
-
     kind: ClassVar[EventKind] = EventKind.LOSS_SPIKE
 
     step: int
@@ -134,8 +128,6 @@ class LossSpikeEvent:
 
 @dataclass(frozen=True)
 class SnapshotEvent:
-    """A snapshot is on the disk."""
-
     kind: ClassVar[EventKind] = EventKind.SNAPSHOT
 
     step: int
@@ -150,8 +142,6 @@ class SnapshotEvent:
 
 @dataclass(frozen=True)
 class ResumeEvent:
-    """The run continues."""
-
     kind: ClassVar[EventKind] = EventKind.RESUME
 
     step: int  # of the snapshot; 0: from the start, because there is none
@@ -163,8 +153,6 @@ class ResumeEvent:
 
 @dataclass(frozen=True)
 class RecordsDroppedEvent:
-    """Records after a snapshot, whose steps are repeated."""
-
     kind: ClassVar[EventKind] = EventKind.RECORDS_DROPPED
 
     step: int  # of the snapshot
@@ -181,8 +169,6 @@ class RecordsDroppedEvent:
 
 @dataclass(frozen=True)
 class FallbackEvent:
-    """Something slower or simpler was used than the strategy or the recipe states."""
-
     kind: ClassVar[EventKind] = EventKind.FALLBACK
 
     feature: Literal["batching", "generation", "trimming", "best-metric"]  # what it replaces
@@ -196,8 +182,6 @@ class FallbackEvent:
 
 @dataclass(frozen=True)
 class PredictionEvent:
-    """Predicted and measured, at the end of the run; also `prediction` in manifest.json."""
-
     kind: ClassVar[EventKind] = EventKind.PREDICTION
 
     predicted_peak_bytes: int | None
@@ -222,8 +206,6 @@ def _seconds(value: float | None) -> str:
 
 @dataclass(frozen=True)
 class ParallelEvent:
-    """Several processes train together."""
-
     kind: ClassVar[EventKind] = EventKind.PARALLEL
 
     strategy: str  # ddp, fsdp, pipeline, ...
@@ -236,8 +218,6 @@ class ParallelEvent:
 
 @dataclass(frozen=True)
 class EarlyStoppingEvent:
-    """No improvement for eval.early_stopping.patience evaluations."""
-
     kind: ClassVar[EventKind] = EventKind.EARLY_STOPPING
 
     step: int
@@ -250,8 +230,6 @@ class EarlyStoppingEvent:
 
 @dataclass(frozen=True)
 class PlateauEvent:
-    """The learning rate was lowered."""
-
     kind: ClassVar[EventKind] = EventKind.PLATEAU
 
     step: int
@@ -264,8 +242,6 @@ class PlateauEvent:
 
 @dataclass(frozen=True)
 class InterruptedEvent:
-    """Ctrl-C or a signal stopped the run."""
-
     kind: ClassVar[EventKind] = EventKind.INTERRUPTED
 
     signal: str  # its name, SIGINT for Ctrl-C
@@ -280,8 +256,6 @@ class InterruptedEvent:
 
 @dataclass(frozen=True)
 class EvaluationInterruptedEvent:
-    """A signal ended an evaluation; the resume repeats it."""
-
     kind: ClassVar[EventKind] = EventKind.EVALUATION_INTERRUPTED
 
     step: int
@@ -293,8 +267,6 @@ class EvaluationInterruptedEvent:
 
 @dataclass(frozen=True)
 class ThresholdEvent:
-    """Multilabel: the probability from which a label is assigned, chosen on the validation split."""
-
     kind: ClassVar[EventKind] = EventKind.THRESHOLD
 
     step: int
@@ -312,8 +284,6 @@ class ThresholdEvent:
 
 @dataclass(frozen=True)
 class DataEvent:
-    """What preparing the data decided."""
-
     kind: ClassVar[EventKind] = EventKind.DATA
 
     note: str  # one sentence; an evaluation does not repeat one that the run has

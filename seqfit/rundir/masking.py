@@ -1,7 +1,7 @@
-"""Keeps secrets at home: what looks like one is masked before anything goes out.
+"""Masks secrets before anything is written or sent.
 
-In: dotted names and values, or a text. Out: the same with `***` for secrets. A recipe or a command line may hold a
-password in an address, or a token; manifests and events are copied about, and dashboards stand elsewhere.
+In: dotted names and values, or a text. Out: the same with `***` for secrets. A recipe or a command line may contain a
+password in a URL, or a token; manifests and events are shared, and trackers run elsewhere.
 
     {"recipe.data.path": "https://me:pw@host/rows.csv", "recipe.train.batch_tokens": 4096}
     ->  {"recipe.data.path": "https://***@host/rows.csv", "recipe.train.batch_tokens": 4096}
@@ -17,19 +17,19 @@ from typing import Any
 _Value = str | int | float | bool
 
 MASK = "***"
-# 'token' and not 'tokens': the second counts, the first opens doors.
+# 'token' and not 'tokens': the latter is a count.
 _SECRET = r"(?:[\w.-]*[_.-])?(?:token|secret|password|passwd|credentials?|api[_-]?key|access[_-]?key|private[_-]?key)"
 _SECRET_NAME = re.compile(rf"^{_SECRET}$", re.IGNORECASE)
 _VALUE = r"""(?!["']?\*\*\*)("[^"]*"|'[^']*'|\S+)"""
 _SECRET_WORD = re.compile(rf"(?<!\w)(-{{0,2}}{_SECRET})([\"']?\s*[=:]\s*|\s+){_VALUE}", re.IGNORECASE)
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{6,}")  # of an Authorization header
 _IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
-# What tokens of the Hub, GitHub, OpenAI and AWS begin with.
+# Prefixes of tokens of the Hub, GitHub, OpenAI and AWS.
 _KNOWN_SHAPE = re.compile(r"\b(?:hf_\w{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|sk-[\w-]{16,}|AKIA[0-9A-Z]{16})\b")
 
 
 def mask_values(values: Mapping[str, _Value]) -> dict[str, _Value]:
-    """By the names, and within texts."""
+    """By their names, and inside texts."""
     masked: dict[str, _Value] = {}
     for name, value in values.items():
         if _SECRET_NAME.match(name):
@@ -40,7 +40,7 @@ def mask_values(values: Mapping[str, _Value]) -> dict[str, _Value]:
 
 
 def mask_data(data: Any) -> Any:
-    """What JSON can hold: the texts in it, and whatever has a secret's name."""
+    """Any JSON value: values with a secret's name, and texts."""
     if isinstance(data, Mapping):
         return {name: MASK if _SECRET_NAME.match(str(name)) else mask_data(value) for name, value in data.items()}
     if isinstance(data, list | tuple):
@@ -49,7 +49,7 @@ def mask_data(data: Any) -> Any:
 
 
 def mask_text(text: str) -> str:
-    """Words after a secret's name, users and passwords in addresses, and what has a token's shape."""
+    """Values after a secret's name, users and passwords in URLs, and what looks like a token."""
     text = _IN_ADDRESS.sub(MASK, text)
     text = _BEARER.sub(rf"\1 {MASK}", text)
     text = _KNOWN_SHAPE.sub(MASK, text)

@@ -81,4 +81,4 @@ class SamplerProcess:
         sensors = self._folder / files.SENSORS
         if sensors.is_file():  # otherwise the run ended before the sampler had found its sensors
             for what, reason in dict(json.loads(sensors.read_text("utf-8"))["absent"]).items():
-                self._report(EventKind.TELEMETRY, f"no readings of {what}: {reason}")
+                self._report(EventKind.TELEMETRY, f"no {'GPU' if what == 'gpus' else what} readings: {reason}")

@@ -38,6 +38,6 @@ def test_all_runs_of_an_array_are_cancelled(workplace: Path, fake_slurm: FakeSlu
 
 
 @pytest.mark.usefixtures("without_slurm")
-def test_without_slurm_it_is_told(submitted_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_slurm_it_is_reported(submitted_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cancel", str(submitted_run)]) == 2
     assert "there is no sbatch on this machine." in capsys.readouterr().err

@@ -54,7 +54,7 @@ def test_several_runs_are_one_page(asked: list[object]) -> None:
     assert asked == [([Path("runs/a"), Path("runs/b")], None)]
 
 
-def test_charts_are_written_beside_the_page(asked: list[object], capsys: pytest.CaptureFixture[str]) -> None:
+def test_charts_are_written_with_the_page(asked: list[object], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "runs/a", "--figures", "figures"]) == 0
     assert asked[1] == ("title", ["runs/a"], Path("figures"))
     assert "figures: 1 charts as SVG and PNG, all of them in figures.pdf" in capsys.readouterr().out
@@ -71,7 +71,7 @@ def test_a_watched_page_is_opened_where_there_is_a_screen(
     assert asked[2:] == [([Path("runs")], None)]
 
 
-def test_without_a_screen_the_way_from_another_machine_is_told(
+def test_without_a_screen_the_command_for_another_machine_is_printed(
     asked: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("DISPLAY", raising=False)

@@ -143,7 +143,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistake_is_told_before_anything_is_submitted(
+def test_a_mistake_is_an_error_before_anything_is_submitted(
     case: str, recipe_file: Path, fake_slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments, said = WRONG[case]
@@ -160,7 +160,7 @@ def test_a_mistake_is_told_before_anything_is_submitted(
 
 
 @pytest.mark.usefixtures("without_slurm", "recipe_file")
-def test_a_machine_without_slurm_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_without_slurm_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["submit", "mine.yaml"]) == 2
     assert "there is no sbatch on this machine." in capsys.readouterr().err
     assert not Path("runs").exists()

@@ -111,7 +111,9 @@ def test_several_machines_meet_at_the_first(tmp_path: Path) -> None:
         (("num_processes: 2", "num_processes: many"), "at least one"),
     ],
 )
-def test_what_can_not_be_followed_is_told_in_three_parts(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+def test_what_is_not_supported_is_an_error_in_three_parts(
+    tmp_path: Path, change: tuple[str, str], message: str
+) -> None:
     with pytest.raises(RecipeError, match=message):
         read_accelerate_file(write(tmp_path, TWO.replace(*change)))
 

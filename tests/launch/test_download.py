@@ -73,7 +73,7 @@ def test_a_mistake_in_the_recipe_comes_before_any_download(recipe: Recipe) -> No
         list(download(recipe, ["train.stepps=3"]))
 
 
-def test_a_folder_without_weights_is_told(recipe: Recipe, workplace: Path) -> None:
+def test_a_folder_without_weights_is_an_error(recipe: Recipe, workplace: Path) -> None:
     shutil.copytree(recipe["model"]["path"], workplace / "bare", ignore=shutil.ignore_patterns("*.safetensors"))
     recipe["model"]["path"] = str(workplace / "bare")
     with pytest.raises(ModelError, match=r"has no weights\. They are files such as \*\.safetensors .*weights=random"):
@@ -81,7 +81,7 @@ def test_a_folder_without_weights_is_told(recipe: Recipe, workplace: Path) -> No
     assert list(download(recipe, ["model.weights=random"]))
 
 
-def test_a_model_that_is_not_on_the_hub_is_told_in_three_parts(recipe: Recipe) -> None:
+def test_a_model_that_is_not_on_the_hub_is_an_error_in_three_parts(recipe: Recipe) -> None:
     recipe["model"] = {"name": "nobody/nothing"}
     with pytest.raises(ModelError, match=r"model.name is 'nobody/nothing', and its config does not load .* network"):
         list(download(recipe))
@@ -90,7 +90,7 @@ def test_a_model_that_is_not_on_the_hub_is_told_in_three_parts(recipe: Recipe) -
         list(download(recipe))
 
 
-def test_a_tokenizer_that_is_not_on_the_hub_is_told_in_three_parts(recipe: Recipe) -> None:
+def test_a_tokenizer_that_is_not_on_the_hub_is_an_error_in_three_parts(recipe: Recipe) -> None:
     recipe["model"]["tokenizer"] = "nobody/nothing"
     with pytest.raises(
         ModelError, match=r"the tokenizer 'nobody/nothing' can't be downloaded .*needs the network.*login"

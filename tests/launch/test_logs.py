@@ -23,7 +23,7 @@ def test_the_whole_log_or_its_last_lines(log: Path) -> None:
     assert read_log(log.parent, lines=2) == "two\nthree\n"
 
 
-def test_a_log_that_is_not_there_yet_is_told_in_three_parts(log: Path) -> None:
+def test_a_log_that_is_not_there_yet_is_an_error_in_three_parts(log: Path) -> None:
     with pytest.raises(RunError, match=r"is not there yet\. .*\. Wait for it: seqfit logs runs/demo --follow"):
         read_log(log.parent)
 

@@ -67,14 +67,14 @@ def test_all_mistakes_of_a_profile_are_reported_together(profile: Path) -> None:
         ("scratch: {directory: /tmp, folders: [PATH]}\n", "'PATH' is none of SEQFIT_CACHE"),
     ],
 )
-def test_what_is_no_profile_is_told(profile: Path, text: str, said: str) -> None:
+def test_an_invalid_profile_is_an_error(profile: Path, text: str, said: str) -> None:
     profile.write_text(text)
     with pytest.raises(RecipeError, match=said.replace("'", ".").replace("[", r"\[")):
         read_site(profile)
 
 
 @pytest.mark.parametrize("time", ["90", "90:30", "4:00:00", "2-12", "2-12:30", "2-12:30:00"])
-def test_every_way_that_slurm_writes_a_time_is_taken(time: str) -> None:
+def test_every_format_of_a_slurm_duration_is_accepted(time: str) -> None:
     assert Site(time=time).time == time
 
 

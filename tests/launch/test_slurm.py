@@ -45,7 +45,7 @@ def test_a_job_that_slurm_has_forgotten_is_none(fake_slurm: FakeSlurm) -> None:
     assert found.state == "PENDING"
 
 
-def test_a_file_that_is_refused_is_told_with_slurms_own_words(fake_slurm: FakeSlurm) -> None:
+def test_the_error_of_a_refused_file_has_slurms_own_message(fake_slurm: FakeSlurm) -> None:
     fake_slurm.refuses("invalid partition specified: gpuu")
     with pytest.raises(RecipeError, match=r"sbatch refused 'job': .*partition specified: gpuu\. .*\. Correct the opt"):
         slurm.submit_file(Path("job"))
@@ -57,7 +57,7 @@ def test_options_go_before_the_file(fake_slurm: FakeSlurm) -> None:
 
 
 @pytest.mark.usefixtures("without_slurm")
-def test_a_machine_without_slurm_is_told_in_three_parts() -> None:
+def test_a_machine_without_slurm_is_an_error_in_three_parts() -> None:
     assert not slurm.has_slurm()
     with pytest.raises(RecipeError, match=r"there is no sbatch on this machine\. .*login node has\. .* --dry-run"):
         slurm.require_slurm()

@@ -25,7 +25,7 @@ def test_a_job_that_runs_says_where_and_how_far_it_is(submitted_run: Path, fake_
 
 
 @pytest.mark.usefixtures("fake_slurm")
-def test_a_job_that_slurm_has_forgotten_is_told_by_its_directory(submitted_run: Path) -> None:
+def test_the_status_of_a_forgotten_job_comes_from_its_directory(submitted_run: Path) -> None:
     write_progress(submitted_run, "finished", 50, resumed=[1.0, 2.0])
     standing = read_status(submitted_run)
     assert (standing.queue, standing.status, standing.restarts) == ("not in the queue", "finished", 2)

@@ -30,7 +30,7 @@ def test_runs_that_were_submitted_are_found_and_those_of_arrays_too(run: Path) -
     assert find_submitted() == [Path("runs/a/0"), Path("runs/b")]
 
 
-def test_a_run_that_was_not_submitted_is_told_with_those_that_were(run: Path) -> None:
+def test_a_run_that_was_not_submitted_is_an_error_that_names_submitted_ones(run: Path) -> None:
     with pytest.raises(RunError, match=r"'runs/demo' was not submitted to Slurm\. .*\. Give one of: none found"):
         last_submission(run)
     Path("runs/b").mkdir()

@@ -57,7 +57,7 @@ def test_a_snapshot_lies_where_it_was_recorded_whatever_the_steps_say(
     assert titles(run_path) == ["evaluation", "snapshot"]
 
 
-def test_what_was_written_in_the_background_is_told(run_path: Path) -> None:
+def test_a_snapshot_written_in_the_background_is_marked(run_path: Path) -> None:
     record_snapshot(run_path, 160.25, 164.25, 0.5)
     (found,) = bands(run_path, "snapshot")
     assert found == pytest.approx((160.25, 164.25))
@@ -76,14 +76,14 @@ def test_a_run_that_a_later_version_went_on_with_has_both_and_says_so(
     assert "snapshot (time estimated from the steps around it)" in titles(run_path)
 
 
-def test_a_damaged_record_of_a_snapshot_is_passed_over(run_path: Path) -> None:
+def test_a_corrupted_record_of_a_snapshot_is_skipped(run_path: Path) -> None:
     with (run_path / files.EVENTS).open("a") as stream:
         stream.write('{"time": 1, "kind": "snapshot", "message": "", "data": {"began": "x"}}\n')
         stream.write('{"time": 1, "kind": "snapshot", "message": "", "data": 7}\n')
     assert bands(run_path, "snapshot") == []
 
 
-def test_there_are_never_more_bands_than_can_be_told_apart(run_path: Path, edit_lines: Callable[..., None]) -> None:
+def test_there_are_never_more_bands_than_can_be_distinguished(run_path: Path, edit_lines: Callable[..., None]) -> None:
     edit_lines(run_path, files.STEPS, lambda line: line | {"phase_seconds": {"snapshot": 1e-3}})
     assert len(bands(run_path, "snapshot")) + len(bands(run_path, "evaluation")) == 100
     assert len(bands(run_path, "evaluation")) == 6

@@ -104,7 +104,7 @@ def test_a_page_draws_every_chart_asks_for_nothing_and_complains_of_nothing(
     assert expected <= set(names_of(tab.page))
 
 
-def test_ten_ways_are_ten_entries_of_the_legend(pages: dict[str, Path], open_tab: OpenTab) -> None:
+def test_ten_groups_are_ten_entries_of_the_legend(pages: dict[str, Path], open_tab: OpenTab) -> None:
     page = open_tab(pages["ten"].as_uri()).page
     expect(page.locator('figure[data-name="f1"] .legendtext')).to_have_count(10)
 

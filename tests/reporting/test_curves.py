@@ -49,7 +49,7 @@ def test_a_short_curve_is_drawn_as_it_is(run_path: Path) -> None:
     assert names(drawn["loss"]["step"]) == ["train", "validation"]
 
 
-def test_seeds_of_one_way_share_its_colour_and_one_entry_of_the_legend(
+def test_seeds_of_one_group_share_its_colour_and_one_entry_of_the_legend(
     tmp_path: Path, make_run: Callable[[Path], Path]
 ) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b", "c")]

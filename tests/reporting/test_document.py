@@ -146,7 +146,7 @@ def seen(colour: str, sight: str) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_any_two_series_are_told_apart_by_all_eyes(theme: str, sight: str) -> None:
+def test_any_two_series_can_be_distinguished_with_colour_blindness(theme: str, sight: str) -> None:
     places = [seen(colour, sight) for colour in series_of(theme)]
     apart = [sum((a - b) ** 2 for a, b in zip(*pair, strict=True)) ** 0.5 for pair in itertools.combinations(places, 2)]
     assert min(apart) > 0.08  # 0.02 is just noticeable side by side

@@ -10,7 +10,7 @@ from seqfit.reporting.subject import read_report_subject
 from seqfit.rundir import files
 
 
-def test_the_score_stands_beside_that_before_fine_tuning(run_path: Path) -> None:
+def test_the_score_is_shown_with_that_before_fine_tuning(run_path: Path) -> None:
     shown = str(show_overview(read_report_subject([run_path])))
     assert "F1, validation" in shown
     assert "before fine-tuning 3.0" in shown
@@ -25,7 +25,7 @@ def test_an_evaluation_before_fine_tuning_of_as_many_rows_is_compared(run_path: 
     assert "before fine-tuning 4.4" not in str(show_overview(read_report_subject([run_path])))
 
 
-def test_memory_stands_beside_what_was_predicted(run_path: Path, edit_manifest: Callable[..., None]) -> None:
+def test_memory_is_shown_with_the_prediction(run_path: Path, edit_manifest: Callable[..., None]) -> None:
     edit_manifest(run_path, prediction={"predicted_peak_bytes": 3 * 2**30, "measured_peak_bytes": 2**31})
     shown = str(show_overview(read_report_subject([run_path])))
     assert '<div class="value">2.0 GiB</div>' in shown
@@ -49,7 +49,7 @@ def test_long_values_are_known_by_their_ends(tmp_path: Path, make_run: Callable[
     assert f"…{'x' * 25}end" in str(show_overview(read_report_subject(runs)))
 
 
-def test_a_comparison_is_left_to_its_standings(comparison_path: Path) -> None:
+def test_a_comparison_has_its_own_table(comparison_path: Path) -> None:
     assert show_overview(read_report_subject([comparison_path])) is None
 
 

@@ -40,6 +40,8 @@ def test_a_run_without_bad_rows_has_no_such_part(run_path: Path, edit_manifest: 
     assert show_left_out(read_report_subject([run_path])) is None
 
 
-def test_a_damaged_record_is_named_and_the_page_is_built(run_path: Path, edit_manifest: Callable[..., None]) -> None:
+def test_a_corrupted_record_is_reported_and_the_page_is_built(
+    run_path: Path, edit_manifest: Callable[..., None]
+) -> None:
     edit_manifest(run_path, data={"left_out": [{"split": "train"}]})
     assert any("Not shown: rows left out" in part for part in build_parts([run_path])[1])

@@ -96,7 +96,7 @@ def test_of_several_processes_with_a_list_the_others_are_left_out(
 def test_without_gpus_the_page_says_why(run_path: Path, reason: str, add_telemetry: Add) -> None:
     add_telemetry(run_path, [], {"gpus": reason})
     shown = str(show_machine(read_report_subject([run_path])))
-    assert "No readings of gpus: NVIDIA: no driver &lt;library&gt;." in shown
+    assert "No GPU readings: NVIDIA: no driver &lt;library&gt;." in shown
     assert "utilisation" in shown
     assert "power" not in shown
 

@@ -54,7 +54,7 @@ def test_a_prediction_without_categories_is_one_hollow_bar(run_path: Path, edit_
 
 def test_without_a_prediction_the_page_says_so(run_path: Path) -> None:
     shown = str(show_memory(read_report_subject([run_path])))
-    assert "Nothing was predicted: several processes, a GPU that is not in the hardware table" in shown
+    assert "Nothing was predicted. Possible causes: several processes, a GPU that is not in the hardware table" in shown
     assert "3.1 GiB" in shown  # the records' own
 
 
@@ -69,7 +69,7 @@ def read_chart(shown: str, device: str) -> dict[str, dict[str, float]]:
     return bars
 
 
-def test_a_comparisons_predicted_peaks_are_taken_apart_beside_the_measured_ones(comparison_path: Path) -> None:
+def test_a_comparisons_predicted_peaks_are_split_by_category_next_to_the_measured_ones(comparison_path: Path) -> None:
     shown = str(show_memory(read_report_subject([comparison_path])))
     bars = read_chart(shown, "this machine")
     assert bars["recompute, predicted"] == {"weights": 0.6, "activations": 1.3}
@@ -87,7 +87,7 @@ def test_every_card_that_a_comparison_was_predicted_for_is_a_choice(comparison_p
     assert "With several GPUs, for the one that needs most." in shown
 
 
-def test_what_only_some_have_counted_is_not_set_beside_what_others_take(comparison_path: Path) -> None:
+def test_peaks_of_tensors_and_of_processes_are_not_compared(comparison_path: Path) -> None:
     subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
     first, *others = subject.comparison.results
@@ -96,7 +96,7 @@ def test_what_only_some_have_counted_is_not_set_beside_what_others_take(comparis
     assert read_chart(shown, "this machine")["baseline, measured"] == {"measured": 3.2}
 
 
-def test_beside_a_run_whose_tensors_nobody_counted_no_peak_is_held_against_its_prediction(
+def test_without_measured_tensors_of_all_runs_no_peak_is_compared_with_its_prediction(
     tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Callable[..., None]
 ) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]

@@ -25,7 +25,7 @@ def test_a_loss_is_reached_from_above() -> None:
     assert minutes_to(curves["b"][0], 1.0, "loss") is None
 
 
-def test_one_way_has_nothing_in_common(run_path: Path) -> None:
+def test_a_single_group_has_no_common_score(run_path: Path) -> None:
     assert show_quality(read_report_subject([run_path])) is None
 
 

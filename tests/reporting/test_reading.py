@@ -59,13 +59,13 @@ def test_a_file_that_grows_is_read_again(tmp_path: Path) -> None:
     assert len(scan_records(path).records) == 2
 
 
-def test_a_folder_in_place_of_a_file_is_told(tmp_path: Path) -> None:
+def test_a_folder_instead_of_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / files.STEPS).mkdir()
     assert "can't be read" in scan_records(tmp_path / files.STEPS).gaps[0]
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "null", "\xff"])
-def test_a_damaged_object_is_empty_and_told(content: str, tmp_path: Path) -> None:
+def test_a_corrupted_object_is_empty_and_reported(content: str, tmp_path: Path) -> None:
     (tmp_path / files.MANIFEST).write_text(content, "latin-1")
     value, damage = read_object(tmp_path / files.MANIFEST)
     assert value == {}

@@ -64,7 +64,7 @@ def test_several_runs_are_averaged_over_those_that_have_a_figure(
     assert summary.score == pytest.approx(68.6, abs=0.1)
 
 
-def test_beside_a_run_whose_tensors_nobody_counted_the_records_of_all_count(
+def test_without_measured_tensors_of_all_runs_the_records_of_all_count(
     tmp_path: Path, make_run: Callable[[Path], Path], edit_manifest: Edit
 ) -> None:
     runs = [ShownRun(make_run(tmp_path / name)) for name in ("a", "b")]

@@ -35,14 +35,14 @@ def test_a_run_whose_lock_is_held_is_running(run_path: Path, edit_manifest: Call
         writer.close()
 
 
-def test_telemetry_that_was_switched_off_is_told_as_such(run_path: Path) -> None:
+def test_telemetry_that_was_switched_off_is_reported_as_such(run_path: Path) -> None:
     (run_path / files.STRATEGY).write_text("telemetry_hz: 0\n")
     assert "no telemetry: strategy.telemetry_hz is 0" in ShownRun(run_path).gaps
 
 
 @pytest.mark.parametrize("name", [files.RECIPE, files.STRATEGY])
 @pytest.mark.parametrize("content", [None, "{", "- 1\n- 2\n", "\x00"])
-def test_a_recipe_or_strategy_that_is_gone_is_told(name: str, content: str | None, run_path: Path) -> None:
+def test_a_missing_recipe_or_strategy_is_reported(name: str, content: str | None, run_path: Path) -> None:
     if content is None:
         (run_path / name).unlink()
     else:
@@ -94,7 +94,7 @@ def test_validation_that_was_evaluated_again_afterwards_is_no_part_of_training(r
 
 
 @pytest.mark.parametrize("name", [files.evaluation("test", before=True), "profile/summary.json"])
-def test_what_other_commands_wrote_is_named_where_it_is_damaged(name: str, run_path: Path) -> None:
+def test_corrupted_files_of_other_commands_are_named(name: str, run_path: Path) -> None:
     (run_path / name).parent.mkdir(exist_ok=True)
     (run_path / name).write_text("{")
     assert any(gap.startswith(f"{name} can't be read") for gap in ShownRun(run_path).gaps)

@@ -105,7 +105,7 @@ def test_a_folder_of_runs_is_all_of_them(tmp_path: Path, make_run: Callable[[Pat
     assert len(read_report_subject([tmp_path / "runs"]).runs) == 2
 
 
-def test_a_comparison_has_a_way_for_each_candidate(comparison_path: Path) -> None:
+def test_a_comparison_has_a_group_for_each_candidate(comparison_path: Path) -> None:
     subject = read_report_subject([comparison_path])
     assert subject.comparison is not None
     assert {way: len(runs) for way, runs in subject.groups.items()} == {"baseline": 2, "recompute": 2, "bf16": 2}
@@ -140,7 +140,7 @@ def test_a_trial_that_died_is_resumed_with_its_comparison(
     assert "seqfit train" not in gaps
 
 
-def test_damaged_results_are_told_and_the_runs_shown(comparison_path: Path) -> None:
+def test_corrupted_results_are_reported_and_the_runs_shown(comparison_path: Path) -> None:
     (comparison_path / RESULTS).write_text("{")
     subject = read_report_subject([comparison_path])
     assert len(subject.runs) == 6
@@ -149,14 +149,14 @@ def test_damaged_results_are_told_and_the_runs_shown(comparison_path: Path) -> N
     assert len(read_report_subject([comparison_path]).runs) == 6
 
 
-def test_beside_other_places_a_comparison_gives_its_runs_alone(comparison_path: Path, run_path: Path) -> None:
+def test_with_other_paths_only_the_runs_of_a_comparison_are_shown(comparison_path: Path, run_path: Path) -> None:
     subject = read_report_subject([comparison_path, run_path])
     assert subject.comparison is None
     assert len(subject.runs) == 7
     assert "are on its own page" in subject.gaps[0]
 
 
-def test_a_place_without_a_run_is_told(tmp_path: Path) -> None:
+def test_a_path_without_a_run_is_reported(tmp_path: Path) -> None:
     subject = read_report_subject([tmp_path / "nowhere"])
     assert subject.runs == []
     assert "holds no run yet" in subject.gaps[0]

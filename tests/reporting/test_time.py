@@ -26,7 +26,7 @@ def test_the_phases_are_a_table_with_the_longest_first(run_path: Path, edit_line
         assert said in shown
 
 
-def test_a_step_stands_beside_what_was_predicted(
+def test_the_time_per_step_is_shown_with_the_prediction(
     run_path: Path, edit_lines: Callable[..., None], edit_manifest: Callable[..., None]
 ) -> None:
     edit_lines(run_path, files.STEPS, lambda line: line | PHASES)
@@ -42,7 +42,7 @@ def test_a_step_is_a_bar_in_the_order_of_its_phases(run_path: Path, edit_lines: 
     assert "1.9 s" in chart  # of two steps: 0.6 + 1.2 + 0.1 other
 
 
-def test_of_several_ways_each_has_a_line(comparison_path: Path, edit_lines: Callable[..., None]) -> None:
+def test_of_several_groups_each_has_a_row(comparison_path: Path, edit_lines: Callable[..., None]) -> None:
     for run in (comparison_path / "runs").iterdir():
         edit_lines(run, files.STEPS, lambda line: line | PHASES)
     shown = str(show_time(read_report_subject([comparison_path])))

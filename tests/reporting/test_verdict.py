@@ -24,7 +24,7 @@ def test_a_finished_run_in_one_sentence(run_path: Path, edit_manifest: Edit) -> 
     )
 
 
-def test_a_prediction_that_is_met_is_told_as_such(run_path: Path, edit_manifest: Edit) -> None:
+def test_a_prediction_that_is_met_is_reported_as_such(run_path: Path, edit_manifest: Edit) -> None:
     edit_manifest(run_path, prediction={"predicted_peak_bytes": 2**30, "measured_peak_bytes": 2**30 + 1000})
     assert "peak memory 1.0 GiB, as predicted." in describe_run(ShownRun(run_path))
 
@@ -43,7 +43,7 @@ def test_a_run_without_any_record_says_so(run_path: Path) -> None:
     assert describe_run(ShownRun(run_path)) == "Finished; no step is recorded."
 
 
-def test_several_runs_are_told_by_what_differs_without_a_claim(
+def test_several_runs_are_described_by_what_differs_without_a_claim(
     tmp_path: Path, make_run: Callable[[Path], Path], edit_lines: Edit
 ) -> None:
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
@@ -72,7 +72,7 @@ def test_a_comparison_has_its_own_verdict(comparison_path: Path) -> None:
     )
 
 
-def test_nothing_yet_is_told(tmp_path: Path) -> None:
+def test_nothing_yet_is_reported(tmp_path: Path) -> None:
     assert describe_subject(read_report_subject([tmp_path])) == "Nothing to show yet."
 
 

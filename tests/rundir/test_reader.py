@@ -16,7 +16,7 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path / "run")
 
 
-def test_a_folder_that_is_no_run_is_refused_and_the_runs_beside_it_are_named(run: Run) -> None:
+def test_a_folder_that_is_no_run_is_refused_and_nearby_runs_are_named(run: Run) -> None:
     with pytest.raises(RunError, match=r"has no manifest\.json\. A run directory is .*\. Give one of: ") as caught:
         Run(run.path.parent / "rum")
     assert str(run.path) in str(caught.value)

@@ -158,7 +158,7 @@ for number in itertools.count():
     assert all(len(set(text)) == 1 for text in seen)
 
 
-def test_a_killed_run_leaves_every_record_but_the_torn_one_readable(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_every_record_but_the_truncated_one_readable(tmp_path: Path) -> None:
     program = f"""
 import sys
 from pathlib import Path

@@ -26,7 +26,7 @@ def test_a_counter_that_vanished_or_went_back_has_no_rate(count: int | None) -> 
     assert rate(count, 11.0) is None
 
 
-def test_a_rate_begins_anew_after_a_gap() -> None:
+def test_a_rate_starts_again_after_a_gap() -> None:
     rate = Rate()
     for count, now in ((1_000, 10.0), (None, 11.0), (5_000, 12.0)):
         assert rate(count, now) is None

@@ -51,7 +51,7 @@ def test_without_a_gpu_the_host_is_sampled_and_an_event_says_why(tmp_path: Path,
     samples = read_records(tmp_path / files.TELEMETRY)
     assert {tuple(sample["gpus"]) for sample in samples} == {()}
     assert samples[1]["host"]["memory_bytes"] > 0
-    assert reported.events == [("telemetry", f"no readings of gpus: {tmp_path / files.TELEMETRY} has no GPU readings")]
+    assert reported.events == [("telemetry", f"no GPU readings: {tmp_path / files.TELEMETRY} has no GPU readings")]
 
 
 def test_a_rate_of_zero_starts_nothing(tmp_path: Path, reported: Reported) -> None:

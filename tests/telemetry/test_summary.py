@@ -69,5 +69,5 @@ LISTED = [
         ({}, {0, 1, 2, 3}),
     ],
 )
-def test_the_gpus_of_a_run_are_told_by_their_uuids(hardware: dict[str, Any], numbers: set[int]) -> None:
+def test_the_gpus_of_a_run_are_identified_by_their_uuids(hardware: dict[str, Any], numbers: set[int]) -> None:
     assert find_trained(LISTED, hardware) == numbers

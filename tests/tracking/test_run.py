@@ -23,7 +23,7 @@ def test_runs_are_sent_whatever_names_them(
     assert recorder.only.identity.project == "mine"
 
 
-def test_a_tool_that_is_none_is_told(run_path: Path) -> None:
+def test_an_unknown_tool_is_an_error(run_path: Path) -> None:
     with pytest.raises(RecipeError, match="Did you mean 'wandb'"):
         seqfit.track(run_path, to="wandbb")  # type: ignore[arg-type]
 

@@ -18,7 +18,7 @@ def test_a_renamed_directory_is_the_same_run_under_another_name(run_path: Path) 
     assert before.label == f"demo-{before.id[:8]}"
 
 
-def test_two_runs_of_one_name_are_told_apart(run_path: Path) -> None:
+def test_two_runs_with_the_same_name_have_different_labels(run_path: Path) -> None:
     before = identify_run(Run(run_path), "p")
     manifest = json.loads((run_path / files.MANIFEST).read_text())
     (run_path / files.MANIFEST).write_text(json.dumps(manifest | {"started": manifest["started"] + 1e-3}))
