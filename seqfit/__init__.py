@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from seqfit.training.train import train
     from seqfit.trimming.trim import trim
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Recipe": "seqfit.recipe.schema",
