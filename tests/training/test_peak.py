@@ -263,4 +263,4 @@ def test_a_run_whose_largest_step_can_not_be_watched_is_finished_and_says_so(
     assert run.status == "finished"
     assert read_forecast(run) == (None, False)
     told = [event["message"] for event in run.events() if event["kind"] == "memory"]
-    assert told == ["ran out while the largest step was made once more to be watched: its peak is not known"]
+    assert told == ["OOM while the largest step was repeated to measure it: its peak is not known"]
