@@ -96,7 +96,7 @@ def test_a_kill_in_the_middle_of_a_save_leaves_a_whole_checkpoint(
         rename(source, target)
 
     with monkeypatch.context() as patched:
-        patched.setattr("seqfit.model.checkpoint.os.replace", die)
+        patched.setattr("seqfit.rundir.atomic.os.replace", die)
         with pytest.raises(KeyboardInterrupt):
             save_checkpoint(folder, model, tokenizer, METADATA.at_start())
     survivor = folder if renames == 0 else folder.with_name(".checkpoint.old")
