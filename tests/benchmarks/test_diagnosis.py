@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.diagnosis.plants import PLANTS, SHAPE, load_planted, write_workload
 from benchmarks.diagnosis.traces import run_cases
-from seqfit.profiling.findings import RULES
+from seqfit.profiling.findings import RULES, Cause
 from seqfit.strategy.load import load_strategy
 from seqfit.validation import load_checked_recipe
 
@@ -43,8 +43,8 @@ def test_each_override_reaches_the_strategy_it_is_planted_in(folder: Path) -> No
 def test_different_causes_are_planted_and_rules_know_them() -> None:
     causes = [plant.cause for plant in PLANTS.values() if plant.cause is not None]
     assert len(causes) == len(set(causes)) == 9
-    constants = {constant for rule in RULES for constant in rule.__code__.co_consts if isinstance(constant, str)}
-    assert set(causes) <= constants | {"host-syncs"}  # which is found in a trace
+    found = {Cause[name] for rule in RULES for name in rule.__code__.co_names if name in Cause.__members__}
+    assert set(causes) <= found | {Cause.HOST_SYNCS}  # which is found in a trace
 
 
 def test_every_cause_is_named_first_in_generated_traces_and_its_gain_is_the_truth(tmp_path: Path) -> None:
