@@ -60,7 +60,7 @@ def test_an_error_is_described_by_its_kind_its_text_and_our_innermost_line() -> 
     with pytest.raises(PlanError) as caught:
         Shape((), None, packed=True)
     text = describe_error(caught.value)
-    assert text.startswith("PlanError: a micro-batch of 0 examples")
+    assert text.startswith("PlanError: a micro-batch has 0 examples")
     assert re.search(r"\(planning/shape\.py:\d+\)$", text)
     assert describe_error(MemoryError()) == "MemoryError: no message"
 

@@ -52,7 +52,7 @@ def test_a_run_that_finished_just_before_its_kill_is_not_resumed(
         return ended
 
     monkeypatch.setattr(kills, "_fork", fork)
-    monkeypatch.setattr(kills, "find_state_differences", lambda one, other: [])
+    monkeypatch.setattr(kills, "find_differences", lambda one, other: [])
     assert kills.kill_runs({}, tmp_path, 1) == kills.Kills(kills=1, runs=1, before_the_first_snapshot=1)
 
 

@@ -89,7 +89,7 @@ def test_a_comparison_is_submitted_shown_and_submitted_again(
     assert f"next: seqfit status {place}; seqfit logs {place}/repeats/0 --follow; seqfit cancel {place}" in said
     assert main(["status", "c"]) == 0
     header, *rows, following = capsys.readouterr().out.splitlines()
-    assert header.split() == ["round", "job", "queue", "trials", "restarts"]
+    assert header.split() == ["repeat", "job", "queue", "trials", "restarts"]
     assert rows[4].split() == f"{place}/repeats/4 17_4 not in the queue 0 of 2 0".split()
     assert following == "next: seqfit submit c"  # Slurm knows nothing of them
     fake_slurm.says("PENDING")
@@ -104,7 +104,7 @@ def test_a_comparison_is_submitted_shown_and_submitted_again(
     assert fake_slurm.asked("sbatch")[-1].startswith("--parsable --array=0,1,2,3,4 ")
     fake_slurm.says("PENDING")
     assert main(["cancel", "c"]) == 0
-    assert f"'seqfit submit {place}' goes on with it" in capsys.readouterr().out
+    assert f"resume with: seqfit submit {place}" in capsys.readouterr().out
 
 
 def test_a_matrix_file_says_more_than_names(recipe_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +118,7 @@ def test_a_matrix_file_says_more_than_names(recipe_file: Path, capsys: pytest.Ca
 
 WRONG = {
     "a misspelt field": (["mine.yaml", "train.stepps=1"], "Did you mean 'steps'?"),
-    "no nodes": (["mine.yaml", "--nodes", "0"], "--nodes is 0. It counts from 1 on. Give --nodes 1."),
+    "no nodes": (["mine.yaml", "--nodes", "0"], "--nodes is 0. It is at least 1. Give --nodes 1."),
     "a time that is none": (["mine.yaml", "--time", "4h"], "--time is '4h'."),
     "more processes than GPUs": (
         ["mine.yaml", "--gpus-per-node", "2", "--processes-per-node", "4"],

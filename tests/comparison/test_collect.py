@@ -78,7 +78,7 @@ def test_on_a_cpu_a_peak_counts_only_if_it_is_that_of_the_largest_steps(
 ) -> None:
     manifest: dict[str, Any] = json.loads((path / files.MANIFEST).read_text())
     peak = {"measured_peak_bytes": 2**28, "measured_peak_is": "allocated in step 2", "peak_is_of_all_steps": is_of_all}
-    (path / files.MANIFEST).write_text(json.dumps(manifest | {"forecast": peak}))
+    (path / files.MANIFEST).write_text(json.dumps(manifest | {"prediction": peak}))
     measures = measure_trial(read(path), warm_up=2)
     assert measures.values.get("allocated_bytes") == found
     told = measures.absent.get("allocated_bytes", "")

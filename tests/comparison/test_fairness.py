@@ -63,7 +63,7 @@ def test_without_a_finished_trial_there_is_nothing_to_check(tmp_path: Path) -> N
         ({"manifest": {"versions": {"torch": "2.12.0"}}}, ["same versions and machine"]),
         ({"manifest": {"hardware": HARDWARE | {"threads": 1}}}, ["same versions and machine"]),
         ({"events": [("out-of-memory", "cut smaller")]}, ["no recovery"]),
-        ({"events": [("not-finite", "step 3 is left out")]}, ["no recovery"]),
+        ({"events": [("non-finite", "step 3 is skipped")]}, ["no recovery"]),
         ({"events": [("fallback", "padded batches")]}, ["no recovery"]),
         ({"events": [("compile", "4 blocks")]}, []),
         ({"loss": 2e-4}, ["losses of lossless candidates"]),

@@ -117,7 +117,7 @@ def test_bytes_of_tensors_are_known_from_one_repeat(tmp_path: Path) -> None:
     for repeat in range(2):
         for candidate, peak in ((BASELINE, 2**30), (RECOMPUTE, 2**29)):
             watched = {"measured_peak_bytes": None if repeat else peak, "peak_is_of_all_steps": True}
-            add_trial(tmp_path, candidate, repeat=repeat, manifest={"forecast": watched})
+            add_trial(tmp_path, candidate, repeat=repeat, manifest={"prediction": watched})
     figure = figures_of(tmp_path, "recompute", matrix)["allocated_bytes"]
     assert (figure.change, figure.change_low, figure.is_significant) == (-0.5, -0.5, True)
 

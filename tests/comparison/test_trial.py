@@ -54,11 +54,11 @@ def test_several_processes_are_started_by_the_launcher_and_never_again(matrix: M
 def test_a_trial_plans_nothing_and_is_told_its_threads(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    instead_of_python(monkeypatch, tmp_path, 'echo "forecast $SEQFIT_PREDICTION threads $OMP_NUM_THREADS"')
+    instead_of_python(monkeypatch, tmp_path, 'echo "prediction $SEQFIT_PREDICTION threads $OMP_NUM_THREADS"')
     run_trial(matrix, BASELINE, tmp_path)
     run_trial(matrix, Trial("ddp2", 0, 0), tmp_path)
     said = [(tmp_path / LOGS / f"{name}-seed0-repeat0.txt").read_text() for name in ("baseline", "ddp2")]
-    assert said == ["forecast off threads 2\n", "forecast off threads 1\n"]
+    assert said == ["prediction off threads 2\n", "prediction off threads 1\n"]
 
 
 def test_the_first_repeat_is_scored_and_watched_and_the_others_are_not(

@@ -63,7 +63,7 @@ def test_a_node_that_finds_nobody_any_more_says_so(
 
     monkeypatch.setattr(run, "run", lose)
     assert main(["--nnodes", "2", "train.py"]) == 76
-    assert capsys.readouterr().err == "error: the node where all meet is gone (the connection has failed)\n"
+    assert capsys.readouterr().err == "error: the rendezvous node is gone (the connection has failed)\n"
 
 
 def test_two_signals_leave_the_processes_the_time_to_save(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_truncated_trace_is_refused_in_three_parts(write_kineto: Callable[...,
 def test_a_truncated_gz_is_refused_in_three_parts(write_kineto: Callable[..., Path]) -> None:
     path = write_kineto(gpu_events(), "trace.json.gz")
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(DataError, match=r"does not unpack.*must be whole.*Fetch it again"):
+    with pytest.raises(DataError, match=r"can't be unpacked.*must be complete.*Download it again"):
         read_kineto(path)
 
 

@@ -69,7 +69,7 @@ def test_every_kind_stands_in_the_docstring_in_the_order_of_precedence() -> None
 
 def test_the_document_has_the_same_list() -> None:
     text = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
-    section = text.partition("## What a word on the command line is")[2].partition("\n## ")[0]
+    section = text.partition("## What an argument can be")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (?!kind)([a-z]+) \|", section, re.MULTILINE)
     assert list(dict.fromkeys(rows)) == ["recipe", "script", "data", "comparison", "run", "model", "folder", "hub"]
 

@@ -137,7 +137,7 @@ def test_the_anatomy_of_memory_is_drawn_for_every_device(
     expect(legend).to_have_text(["weights", "activations", "measured"])
     chart.get_by_role("button", name="Tesla V100").click()
     expect(bars).to_have_count(4)  # predicted, and ddp2 as well
-    expect(legend).to_have_text(["weights", "activations", "allocator and CUDA context", "predicted as a whole"])
+    expect(legend).to_have_text(["weights", "activations", "allocator and CUDA context", "predicted total"])
     assert chart.locator(".bars .point path").count() >= 10
 
 

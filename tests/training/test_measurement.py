@@ -22,7 +22,7 @@ def test_a_run_without_a_strategy_follows_the_plan_and_is_measured_against_it(wo
     recipe = {**word_recipe, "train": {**word_recipe["train"], "steps": 3}}
     recipe.pop("strategy", None)
     run = seqfit.train(recipe, out=tmp_path / "run")
-    prediction = json.loads((tmp_path / "run" / "manifest.json").read_text())["forecast"]
+    prediction = json.loads((tmp_path / "run" / "manifest.json").read_text())["prediction"]
     assert prediction["predicted_peak_bytes"] > 0
     assert prediction["predicted_step_seconds"] > 0
     assert sum(prediction["predicted_parts"].values()) == pytest.approx(prediction["predicted_peak_bytes"], rel=0.01)
@@ -41,7 +41,7 @@ def test_a_stated_strategy_is_kept_and_predicted(word_recipe: Any, tmp_path: Pat
     recipe = {**word_recipe, "train": {**word_recipe["train"], "steps": 2}, "strategy": "baseline"}
     seqfit.train(recipe, out=tmp_path / "run")
     assert "name: baseline" in (tmp_path / "run" / "strategy.yaml").read_text()
-    prediction = json.loads((tmp_path / "run" / "manifest.json").read_text())["forecast"]
+    prediction = json.loads((tmp_path / "run" / "manifest.json").read_text())["prediction"]
     assert prediction["predicted_peak_bytes"] > 0
 
 
@@ -87,7 +87,7 @@ def test_a_run_corrects_the_next_prediction(word_recipe: Any, tmp_path: Path, mo
     predictions = []
     for name in ("first", "second"):
         seqfit.train(recipe, out=tmp_path / name)
-        predictions.append(json.loads((tmp_path / name / "manifest.json").read_text())["forecast"])
+        predictions.append(json.loads((tmp_path / name / "manifest.json").read_text())["prediction"])
     first, second = predictions
     ratio = first["measured_step_seconds"] / first["predicted_step_seconds"]
     expected = first["predicted_step_seconds"] * min(max(ratio, 0.5), 3.0)

@@ -158,7 +158,7 @@ STAND_INS = {
     "is killed": ("kill -9 $$", "sampling ended early: the sampler was killed by SIGKILL (signal 9)"),
     "writes rubbish": (
         'echo "{" > "$3/sensors.json"; echo "no record" > "$3/telemetry.jsonl"; cat > /dev/null',
-        "the end of sampling is not known: JSONDecodeError",
+        "how sampling ended is not known: JSONDecodeError",
     ),
 }
 

@@ -229,9 +229,9 @@ def late_recipe(tiny_model: Callable[[str], Path], tmp_path: Path) -> Recipe:
     }
 
 
-def read_forecast(run: Run) -> tuple[int | None, bool]:
-    forecast = run.manifest["prediction"]
-    return forecast["measured_peak_bytes"], forecast["peak_is_of_all_steps"]
+def read_prediction(run: Run) -> tuple[int | None, bool]:
+    prediction = run.manifest["prediction"]
+    return prediction["measured_peak_bytes"], prediction["peak_is_of_all_steps"]
 
 
 def test_a_trials_peak_is_that_of_all_its_steps_and_what_is_saved_is_not_touched(
@@ -252,12 +252,12 @@ def test_a_trials_peak_is_that_of_all_its_steps_and_what_is_saved_is_not_touched
     monkeypatch.delenv(WATCHED)
     monkeypatch.setattr(TrainStep, "run", measured)
     seqfit.train(late_recipe, out=tmp_path / "all")
-    peak_bytes, is_of_all = read_forecast(trial)
+    peak_bytes, is_of_all = read_prediction(trial)
     assert is_of_all
-    assert trial.manifest["forecast"]["measured_peak_is"] == "allocated in step 5, the most of all steps"
+    assert trial.manifest["prediction"]["measured_peak_is"] == "allocated in step 5, the most of all steps"
     assert peak_bytes == pytest.approx(max(peaks), rel=0.001)
     assert peak_bytes > 4 * peaks[1]  # which is all that warm-up shows
-    assert read_forecast(plain) == (None, False)
+    assert read_prediction(plain) == (None, False)
     assert [_without_times(record) for record in trial.steps()] == [_without_times(record) for record in plain.steps()]
     assert trial.status == plain.status == "finished"
     for name in ("model.safetensors", "seqfit.json"):
@@ -279,6 +279,6 @@ def test_a_run_whose_largest_step_cannot_be_measured_finishes_with_an_event(
     monkeypatch.setattr("seqfit.training.peak.measure_peak", fail)
     run = seqfit.train(late_recipe, out=tmp_path / "run")
     assert run.status == "finished"
-    assert read_forecast(run) == (None, False)
+    assert read_prediction(run) == (None, False)
     messages = [event["message"] for event in run.events() if event["kind"] == "memory"]
     assert messages == ["OOM while the largest step was repeated to measure its peak: the peak is unknown"]

@@ -14,6 +14,7 @@ from seqfit.model.load import load_model
 from seqfit.parallel.world import World
 from seqfit.recipe import load as load_module
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.rundir.events import FallbackEvent
 from seqfit.training import setup as training_setup
 from seqfit.training.measurement import RunPrediction
 from seqfit.training.setup import build_setup, resolve
@@ -42,8 +43,8 @@ def test_a_model_that_had_to_be_loaded_whole_to_be_trimmed_is_an_event(word_reci
     (folder / "model.safetensors").unlink()
     recipe = load_checked_recipe(word_recipe | {"model": {"path": str(folder)}}, TRIM)
     setup, _ = build_setup(resolve(recipe), SilentView())
-    reason = "the whole model was loaded and then trimmed: its weights are not safetensors"
-    assert ("fallback", reason) in setup.events
+    used = "the whole model was loaded and then trimmed"
+    assert FallbackEvent("trimming", used, "its weights are not safetensors") in setup.events
 
 
 def test_a_plan_is_for_one_of_the_processes_on_its_machine(

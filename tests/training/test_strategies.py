@@ -96,7 +96,7 @@ def test_a_lossy_strategy_trains_reports_itself_and_leaves_a_plain_model(
 def test_a_model_without_a_packed_path_falls_back_with_an_event(
     word_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seqfit.parallel.build.explain_why_not_packed", lambda model: "a test says so")
+    monkeypatch.setattr("seqfit.model.families.t5.T5.why_not_packed", lambda self, model: "a test says so")
     run = seqfit.train(word_recipe, ["train.steps=2"], out=tmp_path / "run")
     (event,) = [event for event in run.events() if event["kind"] == "fallback"]
     assert event["message"] == "padded batches, grouped by length: a test says so"

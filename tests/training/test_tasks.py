@@ -128,7 +128,9 @@ def test_plain_transformers_reads_a_regression_whose_output_is_the_score(
         score = model(**tokenizer("w3 w4 w6", return_tensors="pt")).logits.item()
     (answer,) = seqfit.predict(run, ["w3 w4 w6"])
     assert float(answer) == pytest.approx(score, rel=1e-4)
-    assert any(event["kind"] == "head" and "starts at the mean" in event["message"] for event in run.events())
+    assert any(
+        event["kind"] == "regression-head" and "starts at the mean" in event["message"] for event in run.events()
+    )
 
 
 @pytest.fixture(scope="module")
