@@ -138,7 +138,7 @@ def test_a_job_that_is_requeued_and_then_loses_a_node_ends_as_the_one_left_alone
     endings = [line for line in capsys.readouterr().out.splitlines() if "ended with code" in line]
     job = standing.submission.job
     # The first try was ended by Slurm, before the job file had a say; 137 is 128 + SIGKILL.
-    assert endings == [f"seqfit: try {n} of job {job} ended with code {code}" for n, code in ((2, 137), (3, 0))]
+    assert endings == [f"seqfit: attempt {n} of job {job} ended with code {code}" for n, code in ((2, 137), (3, 0))]
     assert main(["status", "disturbed"]) == 0
     assert capsys.readouterr().out.count(f"finished  {STEPS}/{STEPS}") == 1
 
