@@ -44,7 +44,7 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
         ("seqfit compare demo --steps 5 --repeats 1 train.batch_examples=8", r"recompute"),
         (
             "seqfit compare demo --budget 45s train.batch_examples=8",
-            r"(?s)what fits: .*Ranked by time.*baseline +baseline",
+            r"(?s)what\s+fits: .*Ranked by time.*baseline +baseline",
         ),
     ],
     "cluster": [
