@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from seqfit.recipe.library import copy_recipe, list_library
     from seqfit.recipe.load import load_recipe, to_json_schema
     from seqfit.recipe.schema import Recipe
-    from seqfit.reporting.page import report
+    from seqfit.reporting import report
     from seqfit.rundir.reader import Run
-    from seqfit.scaling.report import scale
+    from seqfit.scaling import scale
     from seqfit.tracking.track import track
     from seqfit.training.train import train
     from seqfit.trimming.trim import trim

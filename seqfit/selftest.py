@@ -29,9 +29,9 @@ from transformers import (
 
 from seqfit.data.loader import GlobalBatch, pin_batch
 from seqfit.data.micro_batch import MicroBatch, Padding, collate
-from seqfit.kernels.dropout_norm import MaskSource
+from seqfit.kernels import MaskSource
 from seqfit.model.load import ModelConfig, quiet
-from seqfit.parallel.build import build_execution
+from seqfit.parallel import build_execution
 from seqfit.planning.device_rules import rules_for
 from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
@@ -40,7 +40,7 @@ from seqfit.planning.shape import Shape
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
-from seqfit.strategy.schema import Strategy
+from seqfit.strategy import Strategy
 from seqfit.units import format_bytes
 
 SELFTEST_TOLERANCE = {"fp32": 1e-4, "bf16": 0.05, "fp16": 0.05}  # of the loss, and of the largest gradient

@@ -163,7 +163,7 @@ def _check_nothing_else(given: list[str]) -> None:
 
 def _show(comparison: Comparison, folder: Path) -> None:
     from seqfit.comparison.tables import format_terminal
-    from seqfit.reporting.page import report
+    from seqfit.reporting import report
 
     print(format_terminal(comparison, width=shutil.get_terminal_size((100, 24)).columns))
     print(f"comparison: {folder}\nreport: {report(folder)}")

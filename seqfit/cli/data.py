@@ -436,7 +436,7 @@ def command(
 
 def _show(report: DataReport, page: Path | None, *, as_json: bool) -> None:
     if page is not None:  # first, because the reader of a pipe may close it before the last line
-        from seqfit.reporting.data_page import write_data_page
+        from seqfit.reporting import write_data_page
 
         write_data_page(report, page)
     if as_json:

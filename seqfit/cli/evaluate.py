@@ -37,7 +37,7 @@ def command(
     check_runs([run], "evaluate")
     from seqfit.cli.arguments import progress_bar
     from seqfit.evaluation.evaluate import evaluate
-    from seqfit.reporting.page import report
+    from seqfit.reporting import report
     from seqfit.rundir import files
 
     results: dict[str, dict[str, Any]] = {}

@@ -293,7 +293,7 @@ def command(
             again = replace(given, overrides=(*given.overrides, *further))
             changed = plan(again, progress=progress, **changed_options)
     if html is not None:
-        from seqfit.reporting.plan_page import write_plan_page
+        from seqfit.reporting import write_plan_page
 
         write_plan_page(report, html)
     if as_json:

@@ -44,8 +44,7 @@ def command(
     check_runs([run], "predict", "model")
     from seqfit.data.text_files import require_file
     from seqfit.errors import DataError
-    from seqfit.evaluation.evaluate import Predictor
-    from seqfit.evaluation.rows import rows_from_bytes, rows_from_fields, rows_from_file
+    from seqfit.evaluation import Predictor, rows_from_bytes, rows_from_fields, rows_from_file
 
     if fields and file is not None:
         raise DataError("--file and COLUMN=TEXT are both given", "rows come from one of them", "Omit one")

@@ -278,7 +278,7 @@ def command(
         raise typer.Exit(run_in_child(_repeat(recipe, overrides or [], steps, out, prove=prove, as_json=as_json), out))
     begin_work()
     from seqfit.profiling.profile import profile, to_json
-    from seqfit.training.view import SilentView, choose_training_view
+    from seqfit.training import SilentView, choose_training_view
 
     with SilentView() if as_json else choose_training_view() as view:
         result = profile(recipe, overrides or (), steps=steps, out=out, prove_first=prove, view=view)

@@ -12,7 +12,7 @@ from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe
 from seqfit.recipe.library import copy_recipe, list_library
 from seqfit.recipe.load import dump_recipe, load_recipe, to_json_schema, warn_about_warmup
 from seqfit.recipe.schema import Recipe, TrainRecipe
-from seqfit.strategy.load import load_strategy
+from seqfit.strategy import load_strategy
 from seqfit.validation import load_noted_recipe
 
 

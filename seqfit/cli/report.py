@@ -49,15 +49,15 @@ def command(
     check_runs(runs, "report", "comparison", "folder")
     _check_options(watch, writes=out is not None or figures is not None, serves=port is not None or no_open)
     if watch:
-        from seqfit.reporting.live import watch as serve
-        from seqfit.reporting.subject import find_runs
+        from seqfit.reporting import find_runs
+        from seqfit.reporting import watch as serve
 
         for path in runs:
             if not any(find_runs(path)):
                 typer.echo(f"{path}: no run yet; the page shows it as soon as it starts")
         serve(runs, port=port, announce=lambda url: _announce(url, opens=not no_open))
         return
-    from seqfit.reporting.page import build_parts, report
+    from seqfit.reporting import build_parts, report
 
     typer.echo(report(runs[0] if len(runs) == 1 else runs, out))
     if figures is not None:

@@ -61,8 +61,16 @@ def command(
 
     Examples: seqfit scale demo --nproc 1,2 --parallel ddp,fsdp; seqfit scale mine.yaml --gpu a100-40-sxm --upto 64
     """
-    from seqfit.scaling.measure import choose_cluster, choose_options, describe_groups, list_groups, read_parallel
-    from seqfit.scaling.report import build_scaling, check_place, write_scaling
+    from seqfit.scaling import (
+        build_scaling,
+        check_place,
+        choose_cluster,
+        choose_options,
+        describe_groups,
+        list_groups,
+        read_parallel,
+        write_scaling,
+    )
 
     check_recipe(recipe, "scale")
     names = read_parallel(parallel)

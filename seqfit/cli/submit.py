@@ -212,7 +212,7 @@ def _check_limit(memory_limit: str | None, *, on_gpus: bool) -> None:
 
 def _check_tool(track: Tool | None, project: str | None, *, is_here: bool) -> None:
     """Whether the tool is installed is known only where the nodes use this Python."""
-    from seqfit.tracking.tracker import check_tool
+    from seqfit.tracking import check_tool
 
     if track is None and project is not None:
         raise RecipeError("--project is given without --track", "it is a project in a tool", "Add --track TOOL")

@@ -99,8 +99,8 @@ def command(
         with _follow(folder, track if place.number == 0 else None, project):  # only on the first machine
             launch_local(argv_of_each, folder, place, max_restarts=max_restarts, grace_seconds=grace)
         return
+    from seqfit.training import choose_training_view
     from seqfit.training.train import train  # imports torch: after the recipe's mistakes are reported
-    from seqfit.training.view import choose_training_view
 
     with _follow(folder, track, project):
         run = train(
@@ -123,7 +123,7 @@ def _choose_folder(name: str, out: Path | None, place: Path | None, *, resume: b
     from seqfit.rundir import files
 
     if resume:
-        from seqfit.training.resume import find_earlier
+        from seqfit.training import find_earlier
 
         earlier = find_earlier(name, out, place)
         if earlier is not None:
@@ -134,7 +134,7 @@ def _choose_folder(name: str, out: Path | None, place: Path | None, *, resume: b
 def _report(run: Path) -> str:
     """The path of the page; if it can't be built, why, and how to try again: the run is trained all the same."""
     from seqfit.errors import describe_error
-    from seqfit.reporting.page import report
+    from seqfit.reporting import report
     from seqfit.rundir.records import EventKind
     from seqfit.rundir.writer import add_event
 
@@ -189,8 +189,7 @@ def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextMan
 
     if tool is None:
         return nullcontext()
-    from seqfit.tracking.follower import TrackerProcess
-    from seqfit.tracking.tracker import check_tool
+    from seqfit.tracking import TrackerProcess, check_tool
 
     check_tool(tool)  # in every process, or the others would wait for the first one forever
     if not is_first_rank():

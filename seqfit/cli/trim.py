@@ -13,8 +13,7 @@ from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_share
 
 if TYPE_CHECKING:
-    from seqfit.trimming.choose import Mode
-    from seqfit.trimming.weights import TrimReport
+    from seqfit.trimming import Mode, TrimReport
 
 _MEANINGS = {
     "special": "pad, end, unknown, sentinels, added tokens",

@@ -13,9 +13,7 @@ import shutil
 from seqfit.errors import RecipeError
 from seqfit.hardware.probe import Machine
 from seqfit.recipe.schema import Recipe
-from seqfit.strategy.conflicts import check_processes
-from seqfit.strategy.load import load_strategy
-from seqfit.strategy.schema import EIGHT_BIT_PACKAGES, Strategy
+from seqfit.strategy import EIGHT_BIT_PACKAGES, Strategy, check_processes, load_strategy
 
 
 def explain_unavailable(recipe: Recipe, processes: int, machine: Machine, *, knows_packages: bool = True) -> str:

@@ -43,8 +43,7 @@ from seqfit.hardware.probe import Machine
 from seqfit.recipe.load import anchor_paths, load_recipe, read_recipe
 from seqfit.recipe.mistakes import report_mistakes
 from seqfit.recipe.schema import Recipe
-from seqfit.strategy.load import list_strategies, load_named, load_strategy
-from seqfit.strategy.schema import LOSSY
+from seqfit.strategy import LOSSY, list_strategies, load_named, load_strategy
 from seqfit.validation import find_mistakes
 
 BASELINE = "baseline"

@@ -32,7 +32,7 @@ from seqfit.errors import RunError
 from seqfit.recipe.yaml_text import read_yaml
 from seqfit.rundir import files
 from seqfit.rundir.reader import Run, count_steps, read_records, summarise_steps
-from seqfit.telemetry.summary import GpuSummary, find_trained, summarise_gpus, summarise_host
+from seqfit.telemetry import GpuSummary, find_trained, summarise_gpus, summarise_host
 
 _T = TypeVar("_T")
 _Record = dict[str, Any]

@@ -65,7 +65,7 @@ from seqfit.rundir.atomic import explained_failures, write_text
 from seqfit.rundir.masking import mask_text
 from seqfit.rundir.writer import RunWriter
 from seqfit.system import known_signals, lock_file, quote
-from seqfit.training.stopping import select_handled
+from seqfit.training import select_handled
 from seqfit.units import format_seconds
 
 _SIGNALS = known_signals("SIGTERM", "SIGHUP", "SIGUSR1")  # the last: from Slurm, before a job's time limit

@@ -29,8 +29,7 @@ from seqfit.errors import PlanError, SeqfitError, Stopped
 from seqfit.hardware.cards import Card, find_card
 from seqfit.hardware.probe import probe_machine
 from seqfit.recipe.schema import Recipe
-from seqfit.strategy.conflicts import check_processes
-from seqfit.strategy.load import load_strategy
+from seqfit.strategy import check_processes, load_strategy
 from seqfit.units import format_bytes
 from seqfit.validation import runs_on_cpu
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from seqfit.metrics.registry import format_score, higher_is_better, metric_of_score
+from seqfit.metrics import format_score, higher_is_better, metric_of_score
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 STEP_SECONDS = "step_seconds"

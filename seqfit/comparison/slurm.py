@@ -52,7 +52,7 @@ from seqfit.launch.submit import check_places
 from seqfit.recipe.resolve import RUN_RECIPE
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.writer import RunWriter
-from seqfit.strategy.load import load_strategy
+from seqfit.strategy import load_strategy
 from seqfit.system import quote
 from seqfit.validation import load_checked_recipe
 

@@ -70,7 +70,7 @@ from seqfit.comparison.quantities import (
     is_row_mean,
 )
 from seqfit.comparison.records import Candidate, Figure, Matrix
-from seqfit.metrics.registry import metric_of_score, score
+from seqfit.metrics import metric_of_score, score
 
 # Student's t, two-sided 95%, for 1 to 30 degrees of freedom.
 _STUDENT = (

@@ -33,9 +33,9 @@ from seqfit.recipe.resolve import RUN_RECIPE
 from seqfit.rundir import files
 from seqfit.rundir.reader import is_being_written, read_last_record, read_records
 from seqfit.rundir.records import EventKind
-from seqfit.strategy.load import load_strategy
+from seqfit.strategy import load_strategy
 from seqfit.system import KILLED
-from seqfit.training.trial_variables import CALIBRATED, TRIAL, UNSCORED, WATCHED
+from seqfit.training import CALIBRATED, TRIAL, UNSCORED, WATCHED
 
 LOGS = "logs"
 Tick = Callable[[int], None]  # called with the last step that was logged

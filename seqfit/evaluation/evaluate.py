@@ -36,8 +36,7 @@ from seqfit.rundir.reader import Run
 from seqfit.rundir.records import EvaluationRecord, EventKind
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.precision import choose_device, choose_precision
-from seqfit.strategy.load import load_strategy
-from seqfit.strategy.schema import Strategy
+from seqfit.strategy import Strategy, load_strategy
 from seqfit.system import quote
 from seqfit.tasks import Task, build_task, head_of
 

@@ -13,8 +13,7 @@ from seqfit.data.batching import RowNumbers
 from seqfit.data.tokenize import TokenizedSplit
 from seqfit.errors import RecipeError
 from seqfit.evaluation.generator import Generated, Generator, _GenerationProgress, generate_split
-from seqfit.metrics import Scores, score
-from seqfit.metrics.registry import available_scores, find_metric_mistakes
+from seqfit.metrics import Scores, available_scores, find_metric_mistakes, score
 from seqfit.recipe.mistakes import report_mistakes, to_line
 from seqfit.recipe.schema import EvalRecipe
 from seqfit.tasks import Task

@@ -36,7 +36,7 @@ from typing import Any
 from seqfit.errors import PeerLost, RecipeError, SeqfitError, Stopped, describe_exit, format_error
 from seqfit.rundir.notes import FAULTS, OWN_FAULTS, find_fault
 from seqfit.system import known_signals, quote, usable_cores
-from seqfit.training.stopping import select_handled
+from seqfit.training import select_handled
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 _SHOWN_LINES = 20
@@ -131,7 +131,7 @@ def _name_signals() -> str:
 @contextmanager
 def _environment(place: LaunchSpec, faults: str) -> Iterator[None]:
     """What the processes need in addition to torchrun's variables; each gets its share of the cores."""
-    from seqfit.parallel.world import REQUESTED_PROCESSES
+    from seqfit.parallel import REQUESTED_PROCESSES
 
     before = dict(os.environ)
     os.environ[REQUESTED_PROCESSES] = str(place.processes * place.machines)

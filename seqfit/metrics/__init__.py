@@ -1,6 +1,5 @@
 """References and predictions become scores, each knowing whether higher is better."""
 
-from seqfit.metrics.registry import format_score, higher_is_better, known_metrics, score, scores_of
-from seqfit.metrics.scores import Scores
+from seqfit.doors import open_door
 
-__all__ = ["Scores", "format_score", "higher_is_better", "known_metrics", "score", "scores_of"]
+__getattr__, __dir__, __all__ = open_door(__name__)

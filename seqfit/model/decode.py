@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from seqfit.kernels.cross_entropy import IGNORED_INDEX
+from seqfit.kernels import IGNORED_INDEX
 from seqfit.model.families import Head, Start, family_of
 from seqfit.model.greedy import NOT_FORCED, GreedyRule, Sources, find_first_ids
 

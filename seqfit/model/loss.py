@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from seqfit.kernels.cross_entropy import IGNORED_INDEX, linear_loss_sum
+from seqfit.kernels import IGNORED_INDEX, linear_loss_sum
 from seqfit.model.families import Head, family_of
 from seqfit.model.packing import PackedModel
 from seqfit.tasks import Label

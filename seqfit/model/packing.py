@@ -23,9 +23,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from seqfit.kernels.blockwise import attend_blockwise
-from seqfit.kernels.layout import Layout, is_blockwise
-from seqfit.kernels.padded import attend_padded
+from seqfit.kernels import Layout, attend_blockwise, attend_padded, is_blockwise
 from seqfit.model.families import CurrentLayout, family_of
 
 NAME = "seqfit"  # of the attention function

@@ -35,8 +35,7 @@ from seqfit.step.fp16_safe import keep_outputs_in_fp32
 from seqfit.step.optimizers import build_optimizer
 from seqfit.step.precision import Precision
 from seqfit.step.step import ParallelStrategy, TrainStep
-from seqfit.strategy.conflicts import check_processes
-from seqfit.strategy.schema import Strategy
+from seqfit.strategy import Strategy, check_processes
 
 SHORT_ON_CPU, SHORT_ON_GPU = 32, 512  # tokens
 

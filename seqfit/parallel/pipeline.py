@@ -40,7 +40,7 @@ from transformers import PreTrainedModel
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch
 from seqfit.errors import ModelError
-from seqfit.kernels.layout import Layout
+from seqfit.kernels import Layout
 from seqfit.model.families import family_of
 from seqfit.model.loss import LossRule, states_loss_sum
 from seqfit.model.packing import PackedModel

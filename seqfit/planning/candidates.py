@@ -27,14 +27,12 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from seqfit.errors import ModelError
-from seqfit.parallel.build import SHORT_ON_GPU
-from seqfit.parallel.pipeline import check_can_split
+from seqfit.parallel import SHORT_ON_GPU, check_can_split
 from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, PARALLEL_STRATEGIES, GpuLayout
 from seqfit.planning.report import Refusal
 from seqfit.recipe.mistakes import Mistake, to_line
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.strategy.conflicts import find_conflicts
-from seqfit.strategy.schema import Strategy
+from seqfit.strategy import Strategy, find_conflicts
 
 _SHARING = {"parallel", "sharding", "offload", "pipeline_schedule", "pipeline_balance"}  # fields of several processes
 _LORA_RANK = 16

@@ -24,7 +24,7 @@ from seqfit.data.batching import TOKENS, CostModel, assign_rows
 from seqfit.errors import RecipeError
 from seqfit.hardware.cards import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE, Card
 from seqfit.model.flops import build_cost_model, read_model_shape
-from seqfit.parallel.build import build_rule
+from seqfit.parallel import build_rule
 from seqfit.planning.candidates import Variant, build_variant, find_refusals
 from seqfit.planning.cluster import (
     OFFLOAD,
@@ -50,8 +50,7 @@ from seqfit.planning.timing import Rates
 from seqfit.progress import Progress
 from seqfit.recipe.mistakes import report_mistakes
 from seqfit.recipe.schema import Recipe, TrainRecipe
-from seqfit.strategy.load import load_strategy
-from seqfit.strategy.schema import Strategy
+from seqfit.strategy import Strategy, load_strategy
 
 _SAMPLED_STEPS = 12  # of the data's, whose mean is a step
 

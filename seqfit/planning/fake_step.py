@@ -24,14 +24,14 @@ from transformers import PreTrainedModel
 from seqfit.data.batching import Batching
 from seqfit.model.load import ModelConfig, build_model
 from seqfit.model.loss import blank_label
-from seqfit.parallel.build import BuiltStep, build_step, choose_weights
+from seqfit.parallel import BuiltStep, build_step, choose_weights
 from seqfit.planning.device_rules import CPU_RULES, DeviceRules
 from seqfit.planning.recorder import TapeRecorder
 from seqfit.planning.shape import Shape, build_batch
 from seqfit.planning.tape import GRADIENTS, INPUTS, STATE, WEIGHTS, Tape
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.precision import Precision
-from seqfit.strategy.schema import Strategy
+from seqfit.strategy import Strategy
 
 _CPU = torch.device("cpu")
 

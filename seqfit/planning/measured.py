@@ -21,7 +21,7 @@ import torch
 from seqfit.data.loader import GlobalBatch
 from seqfit.data.micro_batch import MicroBatch, Padding, TokenIds, collate
 from seqfit.model.load import build_model
-from seqfit.parallel.build import BuiltStep, build_step, choose_weights
+from seqfit.parallel import BuiltStep, build_step, choose_weights
 from seqfit.planning.fake_step import StepSpec
 from seqfit.planning.shape import Shape, join_micro_batches
 from seqfit.step.peak import measure_peak

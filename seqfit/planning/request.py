@@ -11,7 +11,7 @@ from seqfit.data.tokenize import PreparedData, prepare_data
 from seqfit.errors import PlanError
 from seqfit.model.families import build_text_encoder
 from seqfit.model.load import load_model_config, load_position_limit, load_tokenizer
-from seqfit.parallel.build import padding_limits
+from seqfit.parallel import padding_limits
 from seqfit.planning.candidates import list_layouts
 from seqfit.planning.cluster import ONE_GPU
 from seqfit.planning.memory import explain_peak
@@ -22,13 +22,9 @@ from seqfit.planning.target import Target
 from seqfit.progress import Progress
 from seqfit.recipe.schema import Recipe
 from seqfit.step.precision import choose_auto
-from seqfit.strategy.conflicts import check_processes
-from seqfit.strategy.load import load_strategy
-from seqfit.strategy.schema import Strategy
+from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.tasks import head_of
-from seqfit.trimming.remap import count_tokens
-from seqfit.trimming.vocabulary import check_trimmable, is_trimmable
-from seqfit.trimming.weights import choose_vocabulary
+from seqfit.trimming import check_trimmable, choose_vocabulary, count_tokens, is_trimmable
 from seqfit.units import format_bytes, format_share
 
 _OFFLOAD_STATED = "The recipe's strategy offloads weights to the host, which needs several GPUs: see the offload rows"

@@ -37,7 +37,7 @@ import numpy.typing as npt
 from seqfit.data.batching import Batching
 from seqfit.errors import PlanError, describe_error, describe_exit
 from seqfit.model.load import ModelConfig
-from seqfit.parallel.build import PaddingLimits, build_rule
+from seqfit.parallel import PaddingLimits, build_rule
 from seqfit.planning.candidates import (
     Variant,
     build_variant,
@@ -65,7 +65,7 @@ from seqfit.planning.template import shrink_tape, shrink_template
 from seqfit.planning.timing import check_time_limit
 from seqfit.progress import Progress
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.strategy.schema import Strategy
+from seqfit.strategy import Strategy
 from seqfit.system import usable_cores
 from seqfit.units import format_bytes, format_seconds
 

@@ -37,8 +37,7 @@ from seqfit.data.batching import MicroBatchRule, order_epoch, split_global_batch
 from seqfit.data.loader import GlobalBatch, Split
 from seqfit.data.micro_batch import MicroBatch, stack_labels
 from seqfit.errors import PlanError
-from seqfit.kernels.cross_entropy import CHUNK_BYTES, count_chunk_rows
-from seqfit.kernels.layout import count_block_rows, is_blockwise
+from seqfit.kernels import CHUNK_BYTES, count_block_rows, count_chunk_rows, is_blockwise
 from seqfit.tasks import Label
 
 

@@ -24,7 +24,7 @@ from transformers import PreTrainedConfig
 
 from seqfit.model.families import family_of, find_family
 from seqfit.model.trainable import find_blocks
-from seqfit.parallel.build import choose_blockwise_above
+from seqfit.parallel import choose_blockwise_above
 from seqfit.planning.cluster import RankWork
 from seqfit.planning.device_rules import DeviceRules
 from seqfit.planning.fake_step import FakeStep

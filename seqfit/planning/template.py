@@ -29,7 +29,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.kernels.layout import count_block_rows
+from seqfit.kernels import count_block_rows
 from seqfit.planning.shape import Paths, Shape, count_loss_rows
 from seqfit.planning.tape import KINDS, LOSS, STATE, TEMPORARIES, KernelCost, MemoryBlock, Tape
 

@@ -29,7 +29,7 @@ from seqfit.profiling.trace import MODULE_PREFIX, Trace
 from seqfit.rundir.records import Phase
 from seqfit.step.clock import StepClock
 from seqfit.step.torch_profiler import torch_profiler
-from seqfit.training.setup import TrainingSetup
+from seqfit.training import TrainingSetup
 
 _WAIT_STEPS, _WARM_UP_STEPS = 1, 1
 

@@ -25,9 +25,8 @@ from seqfit.profiling.tables import TraceSummary
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.reader import Run
 from seqfit.rundir.records import BETWEEN_STEPS
-from seqfit.strategy.load import load_strategy
-from seqfit.strategy.schema import Strategy
-from seqfit.telemetry.summary import summarise_gpus
+from seqfit.strategy import Strategy, load_strategy
+from seqfit.telemetry import summarise_gpus
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 

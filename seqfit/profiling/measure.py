@@ -29,14 +29,10 @@ from pathlib import Path
 import torch
 
 from seqfit.data.loader import GlobalBatch
-from seqfit.evaluation.scoring import score_split
+from seqfit.evaluation import score_split
 from seqfit.rundir.records import BETWEEN_STEPS
 from seqfit.rundir.writer import RunWriter
-from seqfit.training.log import StepWork
-from seqfit.training.loop import build_run, train_to_end
-from seqfit.training.observer import Observer
-from seqfit.training.setup import TrainingSetup
-from seqfit.training.view import SilentView
+from seqfit.training import Observer, SilentView, StepWork, TrainingSetup, build_run, train_to_end
 
 
 class _AfterStep(Observer):

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import torch
 
-from seqfit.kernels.cross_entropy import CHUNK_BYTES
+from seqfit.kernels import CHUNK_BYTES
 from seqfit.model.trainable import find_blocks
 from seqfit.profiling.capture import capture
 from seqfit.profiling.findings import (
@@ -37,8 +37,7 @@ from seqfit.rundir import files
 from seqfit.rundir.atomic import write_json
 from seqfit.rundir.reader import Run
 from seqfit.system import usable_cores
-from seqfit.training.setup import TrainingSetup, build_setup, resolve
-from seqfit.training.view import SilentView, TrainingView
+from seqfit.training import SilentView, TrainingSetup, TrainingView, build_setup, resolve
 from seqfit.validation import load_checked_recipe
 
 TRACE = "trace.json.gz"

@@ -27,7 +27,7 @@ from seqfit.profiling.measure import measure_training_steps
 from seqfit.profiling.tables import Phases, build_timeline
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
-from seqfit.training.setup import TrainingSetup
+from seqfit.training import TrainingSetup
 
 Build = Callable[[Recipe], TrainingSetup]
 PROOF_REPEATS = 3

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqfit.profiling.measure import run_steps
 from seqfit.profiling.syncs import SyncRow
-from seqfit.training.setup import TrainingSetup
+from seqfit.training import TrainingSetup
 
 _SourcePlace = tuple[str, str, int]  # file, function, line
 _READING_METHODS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default)

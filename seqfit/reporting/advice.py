@@ -18,7 +18,7 @@ from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.reporting.runs import ShownRun
 from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir import files
-from seqfit.strategy.load import read_strategy
+from seqfit.strategy import read_strategy
 from seqfit.system import quote
 from seqfit.units import format_bytes, format_seconds, format_share
 

@@ -31,7 +31,7 @@ from seqfit.reporting.html import Html, facts, figure, figures, section, table
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import ShownRun, Track
 from seqfit.reporting.subject import ReportSubject
-from seqfit.telemetry.summary import GpuSummary, find_trained, summarise_gpus, summarise_host
+from seqfit.telemetry import GpuSummary, find_trained, summarise_gpus, summarise_host
 from seqfit.units import format_bytes, format_seconds, format_share
 
 if TYPE_CHECKING:

@@ -30,8 +30,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 from seqfit.errors import RecipeError, SeqfitError
-from seqfit.metrics import higher_is_better
-from seqfit.metrics.registry import IN_OWN_UNIT
+from seqfit.metrics import IN_OWN_UNIT, higher_is_better
 from seqfit.recipe.schema import SPLITS, Recipe
 from seqfit.recipe.yaml_text import read_yaml
 from seqfit.reporting.reading import JsonRecord, inner, number, read_object

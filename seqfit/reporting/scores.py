@@ -24,8 +24,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from seqfit.metrics import score
-from seqfit.metrics.registry import IN_OWN_UNIT
+from seqfit.metrics import IN_OWN_UNIT, score
 from seqfit.recipe.schema import TaskRecipe
 from seqfit.reporting.charts import NEUTRAL, ChartLine, draw_lines
 from seqfit.reporting.html import Html, badge, disclosure, element, figure, figures, folded, join, section, table

@@ -39,9 +39,9 @@ from seqfit.processes import ChildProcess, raise_on_signals, read_last_lines
 from seqfit.recipe.load import anchor_paths, dump_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.scaling.rows import ONE_PROCESS, RankFigures, ScalingPlace, build_rows, find_places
-from seqfit.strategy.load import load_strategy
+from seqfit.strategy import load_strategy
 from seqfit.system import known_signals
-from seqfit.training.stopping import select_handled
+from seqfit.training import select_handled
 from seqfit.validation import load_checked_recipe, runs_on_cpu
 
 WARM_UP = 2  # steps of every group, not measured

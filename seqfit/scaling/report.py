@@ -31,7 +31,7 @@ from seqfit.scaling.measure import (
     read_parallel,
 )
 from seqfit.scaling.rows import ScalingPlace
-from seqfit.strategy.load import load_strategy
+from seqfit.strategy import load_strategy
 from seqfit.tables import Table, TableColumn, shrink, to_markdown_table, to_text
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 from seqfit.validation import load_checked_recipe, runs_on_cpu

@@ -50,7 +50,7 @@ from torch import nn
 from seqfit.errors import RecipeError
 from seqfit.model.families import family_of
 from seqfit.recipe.schema import OptimizerRecipe, ScheduleRecipe
-from seqfit.strategy.schema import EIGHT_BIT_PACKAGES
+from seqfit.strategy import EIGHT_BIT_PACKAGES
 
 OptimizerKernel = Literal["auto", "fused", "foreach", "loop"]
 Override = Literal["recipe", "adafactor", "8bit"]

@@ -12,7 +12,7 @@ import torch
 
 from seqfit.errors import RecipeError
 from seqfit.hardware.probe import advise_build, has_kernels
-from seqfit.strategy.schema import Strategy
+from seqfit.strategy import Strategy
 
 _WITHOUT_BF16 = ("AVX512_CORE", "AVX512_CORE_VNNI")  # of oneDNN's levels that ONEDNN_MAX_CPU_ISA may name
 

@@ -1,6 +1,5 @@
 """HOW to train: the schema of a strategy, the named ones, what is lossless and what is lossy."""
 
-from seqfit.strategy.load import load_strategy
-from seqfit.strategy.schema import Strategy
+from seqfit.doors import open_door
 
-__all__ = ["Strategy", "load_strategy"]
+__getattr__, __dir__, __all__ = open_door(__name__)

@@ -28,7 +28,7 @@ from seqfit.rundir.notes import optional_work
 from seqfit.rundir.records import EventKind
 from seqfit.rundir.writer import add_event
 from seqfit.system import own_session, quote
-from seqfit.telemetry.sampler import wait_for_end
+from seqfit.telemetry import wait_for_end
 from seqfit.tracking.track import Following, follow_runs
 from seqfit.tracking.tracker import TOOLS, check_tool, open_tracker
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from seqfit.parallel.world import World
+from seqfit.parallel import World
 from seqfit.training.stopping import Stopping
 
 NO_OOM = 2**62  # of tokens: no rank is out of memory

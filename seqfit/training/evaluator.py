@@ -18,9 +18,15 @@ import numpy as np
 from seqfit.data.batching import RowNumbers
 from seqfit.data.tokenize import TokenizedSplit
 from seqfit.errors import OutOfMemory, TrainingFailed
-from seqfit.evaluation.generator import Generated, adjust_threshold, generate_split
-from seqfit.evaluation.scoring import SplitScores, score_generated, spread_over_rows
-from seqfit.evaluation.threshold import Threshold
+from seqfit.evaluation import (
+    Generated,
+    SplitScores,
+    Threshold,
+    adjust_threshold,
+    generate_split,
+    score_generated,
+    spread_over_rows,
+)
 from seqfit.model.checkpoint import GenerationMetadata, save_checkpoint
 from seqfit.rundir import files
 from seqfit.rundir.atomic import explained_failures

@@ -32,7 +32,7 @@ from seqfit.rundir.writer import RunWriter
 from seqfit.step.clock import ClockMoment, StepClock, read_queued_seconds
 from seqfit.step.precision import Precision
 from seqfit.step.step import StepOutcome
-from seqfit.telemetry.host import read_resident_bytes
+from seqfit.telemetry import read_resident_bytes
 from seqfit.training.setup import TrainingSetup
 from seqfit.training.view import TrainingView
 

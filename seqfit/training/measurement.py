@@ -50,9 +50,9 @@ from seqfit.recipe.schema import Recipe, TrainRecipe
 from seqfit.rundir.events import PlainEvent, PredictionEvent
 from seqfit.rundir.notes import optional_work
 from seqfit.rundir.records import EventKind
-from seqfit.strategy.schema import Strategy
+from seqfit.strategy import Strategy
 from seqfit.tasks import head_of
-from seqfit.telemetry.host import read_peak_bytes, read_resident_bytes
+from seqfit.telemetry import read_peak_bytes, read_resident_bytes
 from seqfit.training.peak import PeakObserver
 from seqfit.units import format_bytes, format_seconds, format_share
 

@@ -23,7 +23,7 @@ from torch import nn
 from seqfit.data.loader import GlobalBatch, Loader
 from seqfit.errors import TrainingFailed
 from seqfit.model.loss import LossModel
-from seqfit.parallel.world import World
+from seqfit.parallel import World
 from seqfit.rundir.events import LossSpikeEvent, NonFiniteEvent
 from seqfit.rundir.writer import RunWriter
 from seqfit.step.step import StepOutcome, TrainStep, micro_batch_loss_sum

@@ -18,7 +18,7 @@ from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
 from seqfit.rundir.reader import Run
-from seqfit.strategy.load import read_strategy
+from seqfit.strategy import read_strategy
 from seqfit.system import quote
 from seqfit.training.setup import TrainingSetup
 from seqfit.training.snapshot_files import Snapshot

@@ -22,9 +22,7 @@ from seqfit.data.encode import smaller_limit
 from seqfit.data.loader import WHOLE_BATCH_SHARE, Loader, Share
 from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
 from seqfit.errors import RecipeError
-from seqfit.evaluation.generator import Generator, explain_fallback
-from seqfit.evaluation.scoring import choose_metrics
-from seqfit.evaluation.start import set_start
+from seqfit.evaluation import Generator, choose_metrics, explain_fallback, set_start
 from seqfit.model.families import build_text_encoder, family_of
 from seqfit.model.flops import build_cost_model, read_model_shape
 from seqfit.model.load import (
@@ -36,26 +34,28 @@ from seqfit.model.load import (
     set_head_bias,
 )
 from seqfit.model.trainable import sum_frozen_bits
-from seqfit.parallel.build import BuiltStep, build_rule, build_step, choose_weights, padding_limits
-from seqfit.parallel.gather import GatherTarget
-from seqfit.parallel.world import SINGLE_PROCESS, World
+from seqfit.parallel import (
+    SINGLE_PROCESS,
+    BuiltStep,
+    GatherTarget,
+    World,
+    build_rule,
+    build_step,
+    choose_weights,
+    padding_limits,
+)
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.events import Events, FallbackEvent, PlainEvent
 from seqfit.rundir.records import EventKind
 from seqfit.step.precision import Precision, choose_device, choose_precision, explain_unused_gpu
 from seqfit.step.step import ParallelStrategy, TrainStep
-from seqfit.strategy.conflicts import check_processes
-from seqfit.strategy.load import load_strategy
-from seqfit.strategy.schema import Strategy
+from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.tasks import Task, build_task, head_of
-from seqfit.telemetry.host import read_resident_bytes
+from seqfit.telemetry import read_resident_bytes
 from seqfit.training.coordination import Coordination
 from seqfit.training.measurement import RunPrediction, predict_run
 from seqfit.training.view import TrainingView
-from seqfit.trimming.choose import KeptTokens
-from seqfit.trimming.remap import count_tokens, remap_data
-from seqfit.trimming.vocabulary import check_trimmable
-from seqfit.trimming.weights import choose_vocabulary, load_trimmed_model
+from seqfit.trimming import KeptTokens, check_trimmable, choose_vocabulary, count_tokens, load_trimmed_model, remap_data
 from seqfit.units import format_bytes
 
 _HEAD_REACHES = (0.02, 20.0)  # standard deviations of scores that a head fits at the usual learning rates

@@ -45,8 +45,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from seqfit.errors import RunError, TrainingFailed
-from seqfit.parallel.deepspeed import PARTS
-from seqfit.parallel.world import World
+from seqfit.parallel import PARTS, World
 from seqfit.rundir import files
 from seqfit.rundir.atomic import describe_resume, draft_of, replace_folder
 from seqfit.rundir.events import SnapshotEvent

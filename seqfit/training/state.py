@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from seqfit.evaluation.generator import Generator
+from seqfit.evaluation import Generator
 from seqfit.metrics import higher_is_better
 from seqfit.rundir.writer import collect_versions
 from seqfit.step.optimizers import Schedule

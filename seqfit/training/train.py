@@ -21,7 +21,7 @@ from seqfit.hub import went_offline
 from seqfit.inspection.given import Data, Given, RecipeLike, read_given
 from seqfit.inspection.statistics import summarise_splits
 from seqfit.model.load import count_parameters
-from seqfit.parallel.world import World, explain_peer_lost, is_peer_lost, join_world
+from seqfit.parallel import World, explain_peer_lost, is_peer_lost, join_world
 from seqfit.recipe.load import anchor_paths, dump_recipe, warn_about_warmup
 from seqfit.rundir import files
 from seqfit.rundir.atomic import describe_resume
@@ -36,8 +36,8 @@ from seqfit.rundir.notes import check_no_fault, leave_fault, optional_work, read
 from seqfit.rundir.reader import Run, read_records, summarise_steps
 from seqfit.rundir.records import EventKind, EventRecord
 from seqfit.rundir.writer import NullWriter, RunWriter, collect_versions, find_commit
-from seqfit.strategy.load import dump_strategy
-from seqfit.telemetry.recorder import SamplerProcess
+from seqfit.strategy import dump_strategy
+from seqfit.telemetry import SamplerProcess
 from seqfit.training.log import describe_step_work
 from seqfit.training.loop import TrainingRun, build_run, train_to_end
 from seqfit.training.measurement import PredictionOutcome, before_the_first_step, compare_with_measured

@@ -31,8 +31,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from seqfit.data.encode import TextEncoder
 from seqfit.data.micro_batch import Padding
-from seqfit.kernels.dropout_norm import SeededDropout
-from seqfit.kernels.layout import Layout
+from seqfit.kernels import Layout, SeededDropout
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.data.encode import TextEncoder
-from seqfit.kernels.dropout_norm import ReluDropout, RMSNorm
-from seqfit.kernels.layout import distances
+from seqfit.kernels import ReluDropout, RMSNorm, distances
 from seqfit.model.families.family import (
     CurrentLayout,
     Family,

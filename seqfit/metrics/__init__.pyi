@@ -1,0 +1,10 @@
+from seqfit.metrics.registry import IN_OWN_UNIT as IN_OWN_UNIT
+from seqfit.metrics.registry import available_scores as available_scores
+from seqfit.metrics.registry import find_metric_mistakes as find_metric_mistakes
+from seqfit.metrics.registry import format_score as format_score
+from seqfit.metrics.registry import higher_is_better as higher_is_better
+from seqfit.metrics.registry import known_metrics as known_metrics
+from seqfit.metrics.registry import metric_of_score as metric_of_score
+from seqfit.metrics.registry import score as score
+from seqfit.metrics.registry import scores_of as scores_of
+from seqfit.metrics.scores import Scores as Scores

@@ -1,0 +1,6 @@
+from seqfit.reporting.data_page import write_data_page as write_data_page
+from seqfit.reporting.live import watch as watch
+from seqfit.reporting.page import build_parts as build_parts
+from seqfit.reporting.page import report as report
+from seqfit.reporting.plan_page import write_plan_page as write_plan_page
+from seqfit.reporting.subject import find_runs as find_runs

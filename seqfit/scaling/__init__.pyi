@@ -1,0 +1,9 @@
+from seqfit.scaling.measure import choose_cluster as choose_cluster
+from seqfit.scaling.measure import choose_options as choose_options
+from seqfit.scaling.measure import describe_groups as describe_groups
+from seqfit.scaling.measure import list_groups as list_groups
+from seqfit.scaling.measure import read_parallel as read_parallel
+from seqfit.scaling.report import build_scaling as build_scaling
+from seqfit.scaling.report import check_place as check_place
+from seqfit.scaling.report import scale as scale
+from seqfit.scaling.report import write_scaling as write_scaling

@@ -1,0 +1,11 @@
+from seqfit.strategy.conflicts import check_processes as check_processes
+from seqfit.strategy.conflicts import find_conflicts as find_conflicts
+from seqfit.strategy.load import dump_strategy as dump_strategy
+from seqfit.strategy.load import find_strategy_mistakes as find_strategy_mistakes
+from seqfit.strategy.load import list_strategies as list_strategies
+from seqfit.strategy.load import load_named as load_named
+from seqfit.strategy.load import load_strategy as load_strategy
+from seqfit.strategy.load import read_strategy as read_strategy
+from seqfit.strategy.schema import EIGHT_BIT_PACKAGES as EIGHT_BIT_PACKAGES
+from seqfit.strategy.schema import LOSSY as LOSSY
+from seqfit.strategy.schema import Strategy as Strategy

@@ -1,0 +1,16 @@
+from seqfit.training.log import StepWork as StepWork
+from seqfit.training.loop import build_run as build_run
+from seqfit.training.loop import train_to_end as train_to_end
+from seqfit.training.observer import Observer as Observer
+from seqfit.training.resume import find_earlier as find_earlier
+from seqfit.training.setup import TrainingSetup as TrainingSetup
+from seqfit.training.setup import build_setup as build_setup
+from seqfit.training.setup import resolve as resolve
+from seqfit.training.stopping import select_handled as select_handled
+from seqfit.training.trial_variables import CALIBRATED as CALIBRATED
+from seqfit.training.trial_variables import TRIAL as TRIAL
+from seqfit.training.trial_variables import UNSCORED as UNSCORED
+from seqfit.training.trial_variables import WATCHED as WATCHED
+from seqfit.training.view import SilentView as SilentView
+from seqfit.training.view import TrainingView as TrainingView
+from seqfit.training.view import choose_training_view as choose_training_view

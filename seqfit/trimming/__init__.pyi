@@ -1,0 +1,9 @@
+from seqfit.trimming.choose import KeptTokens as KeptTokens
+from seqfit.trimming.choose import Mode as Mode
+from seqfit.trimming.remap import count_tokens as count_tokens
+from seqfit.trimming.remap import remap_data as remap_data
+from seqfit.trimming.vocabulary import check_trimmable as check_trimmable
+from seqfit.trimming.vocabulary import is_trimmable as is_trimmable
+from seqfit.trimming.weights import TrimReport as TrimReport
+from seqfit.trimming.weights import choose_vocabulary as choose_vocabulary
+from seqfit.trimming.weights import load_trimmed_model as load_trimmed_model

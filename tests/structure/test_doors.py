@@ -1,0 +1,59 @@
+"""Front doors: what other packages may use of a package is listed in its `__init__.pyi`, at most 18 names."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+import seqfit
+from seqfit.doors import read_door
+
+PACKAGE = Path(seqfit.__file__).parent
+MOST_NAMES = 18
+# Packages whose modules others still import directly: their doors would be wider than 18 names.
+WITHOUT = {"cli", "comparison", "data", "hardware", "inspection", "launch", "model", "planning", "profiling", "recipe"}
+WITHOUT |= {"rundir", "step", "tasks"}
+PACKAGES = sorted(folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").is_file())
+DOORS = [name for name in PACKAGES if name not in WITHOUT]
+# Functions called like their module: the import system would put the module in the function's place.
+PUBLIC = {"evaluate", "export_figures", "scale", "track", "train", "trim"}
+
+
+def imports_from_outside(package: str) -> list[tuple[str, str, str]]:
+    """File, module and name of every import of a package's module by another package."""
+    found = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        inside = file.relative_to(PACKAGE).parts
+        if inside[0] in (package, "__init__.py"):  # the public functions are listed in seqfit/__init__.py
+            continue
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"seqfit.{package}."):
+                found += [("/".join(inside), str(node.module), alias.name) for alias in node.names]
+    return found
+
+
+@pytest.mark.parametrize("package", DOORS)
+def test_other_packages_use_the_door_only(package: str) -> None:
+    past = [(file, name) for file, _, name in imports_from_outside(package) if name not in PUBLIC]
+    assert past == []
+
+
+@pytest.mark.parametrize("package", DOORS)
+def test_a_door_is_narrow_and_all_its_names_are_there(package: str) -> None:
+    names = read_door(PACKAGE / package)
+    assert len(names) <= MOST_NAMES
+    module = importlib.import_module(f"seqfit.{package}")
+    assert module.__all__ == sorted(names)
+    for name in names:
+        assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = module.no_such_name
+
+
+@pytest.mark.parametrize("package", DOORS)
+def test_no_name_of_a_door_is_a_modules(package: str) -> None:
+    """`from seqfit.training import train` would be the module or the function, whichever was imported first."""
+    assert [name for name in read_door(PACKAGE / package) if (PACKAGE / package / f"{name}.py").is_file()] == []
