@@ -31,9 +31,9 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
         ("seqfit prefetch demo", r"demo"),
     ],
     "use": [
-        ("seqfit profile demo", r"expected gain|no findings|nothing found"),
-        ("seqfit profile runs/demo", r"expected gain|no findings|nothing found"),
-        ("seqfit profile demo --prove", r"expected gain|no findings|nothing found"),
+        ("seqfit profile demo", r"expected gain|no findings"),
+        ("seqfit profile runs/demo", r"expected gain|no findings"),
+        ("seqfit profile demo --prove", r"expected gain|no findings"),
         ("seqfit evaluate runs/demo", r"em"),
         ('echo \'{"question": "Where is it?", "context": "It is in Oslo."}\' | seqfit predict runs/demo', r"\S"),
         ("seqfit report runs/demo", r"summary\.html"),

@@ -23,7 +23,6 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 TABLES = {"seqfit/metrics/registry.py": "_METRICS = {", "seqfit/cli/main.py": '    "This machine": {'}
 FILES = {"data set": 1, "metric": 2, "named strategy": 1, "model family": 1, "GPU": 1, "command": 2}
-HAS_FAMILIES = (ROOT / "seqfit" / "model" / "families" / "family.py").exists()
 
 LISTED = """
 import json, sys
@@ -92,10 +91,9 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package with all examples."""
     folder = tmp_path_factory.mktemp("contributed")
     shutil.copytree(ROOT / "seqfit", folder / "seqfit", ignore=shutil.ignore_patterns("__pycache__"))
-    for added, blocks in read_examples().items():
+    for blocks in read_examples().values():
         for name, block in blocks:
-            if added != "model family" or HAS_FAMILIES:
-                apply_block(folder / name, name, block)
+            apply_block(folder / name, name, block)
     return folder
 
 
@@ -130,7 +128,6 @@ def test_a_data_set_a_metric_a_strategy_a_gpu_and_a_command_are_listed_and_work(
     assert not any(line.startswith("h100") for line in gpus)  # --arch is followed
 
 
-@pytest.mark.skipif(not HAS_FAMILIES, reason="seqfit/model/families/ is not there")
 def test_a_model_family_is_found_by_its_type(copied: Path) -> None:
     assert json.loads(run_python(FAMILY, copied)) == ["AcmeT5", True, [False, True]]
 
@@ -139,4 +136,4 @@ def test_files_that_the_text_names_are_there() -> None:
     added = {name for blocks in read_examples().values() for name, _ in blocks}
     named = set(re.findall(r"`((?:tests|seqfit|benchmarks)/[\w/.-]+\.(?:py|yaml))`", TEXT))
     missing = [name for name in named - added if not (ROOT / name).exists()]
-    assert [name for name in missing if HAS_FAMILIES or "families" not in name] == []
+    assert missing == []
