@@ -20,7 +20,7 @@ from typing import Literal
 
 from seqfit import __version__
 from seqfit.cache import cache_root
-from seqfit.hardware.probe import Gpu, Machine, probe_machine
+from seqfit.hardware import Gpu, Machine, probe_machine
 from seqfit.hub import hub_address, is_offline_by_setting, reach_hub
 from seqfit.units import format_bytes
 
@@ -127,7 +127,7 @@ def _examine_devices() -> list[DoctorFinding]:
         return []
     import torch
 
-    from seqfit.step.precision import find_missing_kernels
+    from seqfit.step import find_missing_kernels
 
     if not torch.cuda.is_available():
         return [DoctorFinding("devices", "ok", "torch has no GPU to use: training runs on the CPU")]

@@ -27,19 +27,22 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from seqfit.data.loader import GlobalBatch, pin_batch
-from seqfit.data.micro_batch import MicroBatch, Padding, collate
+from seqfit.data import GlobalBatch, MicroBatch, Padding, collate, pin_batch
 from seqfit.kernels import MaskSource
-from seqfit.model.load import ModelConfig, quiet
+from seqfit.model import ModelConfig, quiet
 from seqfit.parallel import build_execution
-from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, StepSpec
-from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
-from seqfit.planning.memory import measure_tape
-from seqfit.planning.shape import Shape
-from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.step.precision import Precision
-from seqfit.step.step import TrainStep
+from seqfit.planning import (
+    FakeStep,
+    Shape,
+    StepSpec,
+    build_real_step,
+    draw_batch,
+    measure_peak_bytes,
+    measure_tape,
+    rules_for,
+)
+from seqfit.recipe import ModelRecipe, TrainRecipe
+from seqfit.step import Precision, TrainStep
 from seqfit.strategy import Strategy
 from seqfit.units import format_bytes
 

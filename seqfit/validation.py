@@ -21,14 +21,11 @@ from pydantic import ValidationError
 
 from seqfit import hub
 from seqfit.errors import ModelError, format_error
-from seqfit.hardware.probe import probe_machine
+from seqfit.hardware import probe_machine
 from seqfit.metrics import find_metric_mistakes
-from seqfit.recipe.load import read_recipe
-from seqfit.recipe.mistakes import Mistake
-from seqfit.recipe.schema import DEFAULT_ALLOW, Recipe, TaskRecipe, TrainRecipe
+from seqfit.recipe import DEFAULT_ALLOW, Mistake, Recipe, TaskRecipe, TrainRecipe, read_recipe
 from seqfit.strategy import LOSSY, find_strategy_mistakes, load_strategy
-from seqfit.tasks.registry import default_metrics_of
-from seqfit.tasks.rules import find_task_mistakes, find_template_mistakes
+from seqfit.tasks import default_metrics_of, find_task_mistakes, find_template_mistakes
 
 
 def load_checked_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:

@@ -11,10 +11,18 @@ from typing import Annotated, Any
 import typer
 
 from seqfit.errors import RecipeError
-from seqfit.recipe.mistakes import report_mistakes
-from seqfit.recipe.overrides import apply_overrides
-from seqfit.recipe.resolve import RECIPES, ArgumentKind, check_kind, resolve
-from seqfit.recipe.trainer_names import explain_argument, format_together, merge_changes, take_options
+from seqfit.recipe import (
+    RECIPES,
+    ArgumentKind,
+    apply_overrides,
+    check_kind,
+    explain_argument,
+    format_together,
+    merge_changes,
+    report_mistakes,
+    take_options,
+)
+from seqfit.recipe.resolve import resolve
 from seqfit.units import parse_bytes
 
 RecipeArgument = Annotated[

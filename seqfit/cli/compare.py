@@ -12,7 +12,7 @@ from seqfit.cli.arguments import OverridesArgument, check_recipe
 from seqfit.errors import RecipeError, Stopped
 
 if TYPE_CHECKING:
-    from seqfit.comparison.records import Comparison
+    from seqfit.comparison import Comparison
 
 
 def command(
@@ -111,11 +111,14 @@ def command(
     Examples: seqfit compare bert-agnews --strategies classic --gpu v100-16-sxm; seqfit compare mine.yaml
     model.dropout=0 -s baseline,packed,bf16+recompute --seeds 0,1 --budget 20m; seqfit compare comparisons/X --resume
     """
-    from seqfit.comparison.compare import prepare_comparison, run_comparison
-    from seqfit.comparison.live import choose_comparison_view
-    from seqfit.comparison.matrix import describe_matrix
-    from seqfit.comparison.options import split_list
-    from seqfit.comparison.records import read_results
+    from seqfit.comparison import (
+        choose_comparison_view,
+        describe_matrix,
+        prepare_comparison,
+        read_results,
+        run_comparison,
+        split_list,
+    )
 
     check_recipe(recipe, "compare", "comparison")
     options: dict[str, Any] = {"strategies": strategies, "repeats": repeats, "steps": steps, "warm_up": warm_up}
@@ -146,8 +149,7 @@ def command(
 
 def _run_repeat(folder: Path, number: int) -> None:
     """The repeat that ends last prints the tables and writes the page."""
-    from seqfit.comparison.live import choose_comparison_view
-    from seqfit.comparison.slurm import run_repeat
+    from seqfit.comparison import choose_comparison_view, run_repeat
 
     run_repeat(folder, number, choose_comparison_view(), lambda comparison: _show(comparison, folder))
 
@@ -162,7 +164,7 @@ def _check_nothing_else(given: list[str]) -> None:
 
 
 def _show(comparison: Comparison, folder: Path) -> None:
-    from seqfit.comparison.tables import format_terminal
+    from seqfit.comparison import format_terminal
     from seqfit.reporting import report
 
     print(format_terminal(comparison, width=shutil.get_terminal_size((100, 24)).columns))
@@ -171,7 +173,7 @@ def _show(comparison: Comparison, folder: Path) -> None:
 
 def _read_vary(text: str) -> tuple[str, list[str]]:
     """'train.learning_rate=1e-4,3e-4' -> the field and its values."""
-    from seqfit.comparison.options import split_list
+    from seqfit.comparison import split_list
 
     field, _, values = text.partition("=")
     if not split_list(values):

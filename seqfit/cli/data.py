@@ -30,7 +30,7 @@ from seqfit.errors import RecipeError
 from seqfit.units import format_count, format_share
 
 if TYPE_CHECKING:
-    from seqfit.inspection.report import (
+    from seqfit.inspection import (
         ColumnView,
         DataReport,
         ExampleView,
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
         LostCharacter,
         SplitReport,
         TokenView,
+        TryQuestion,
     )
-    from seqfit.inspection.text_rows import TryQuestion
 
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -413,7 +413,7 @@ def command(
     Examples: seqfit data my.csv; seqfit data my.csv --task qa --model google/mt5-small --html; seqfit data my.csv
     --try 10; seqfit data demo
     """
-    from seqfit.inspection.data import describe_data, try_task
+    from seqfit.inspection import describe_data, try_task
 
     page = _choose_page(given, html)
     if try_rows is not None and page is None and not as_json:
@@ -459,8 +459,8 @@ def _choose_page(given: str, html: str | None) -> Path | None:
 
 def _write_recipe(given: str, overrides: list[str], task: str | None, model: str | None, out: Path) -> None:
     """Never overwrites a file, like `seqfit cp`."""
-    from seqfit.inspection.given import read_given
-    from seqfit.recipe.load import anchor_paths, dump_recipe, load_recipe
+    from seqfit.inspection import read_given
+    from seqfit.recipe import anchor_paths, dump_recipe, load_recipe
 
     found = read_given(given, overrides, task=task, model=model, command="data")
     text = dump_recipe(anchor_paths(load_recipe(found.recipe, found.overrides)))

@@ -49,7 +49,7 @@ def command(
 def _run_selftest(as_json: bool) -> None:
     quiet_torch()
     from seqfit.selftest import check_predictions, run_selftest  # imports torch
-    from seqfit.step.precision import choose_device
+    from seqfit.step import choose_device
     from seqfit.strategy import Strategy
 
     device = choose_device(Strategy())

@@ -13,7 +13,7 @@ from seqfit.cli.arguments import check_runs
 from seqfit.system import quote
 
 if TYPE_CHECKING:
-    from seqfit.launch.slurm import RunStatus
+    from seqfit.launch import RunStatus
 
 
 def status(
@@ -27,9 +27,8 @@ def status(
 ) -> None:
     """Show the queue state, the step, the last loss and the restarts of submitted runs."""
     check_runs(runs or [], "status", "comparison", "folder")
-    from seqfit.comparison.compare import PLACE
-    from seqfit.comparison.slurm import find_comparison
-    from seqfit.launch.slurm import find_submitted, list_runs, read_status, suggest_next
+    from seqfit.comparison import PLACE, find_comparison
+    from seqfit.launch import find_submitted, list_runs, read_status, suggest_next
 
     given = runs or [*sorted(PLACE.glob("*")), *find_submitted()]
     found = {place: find_comparison(place) for place in given}
@@ -49,7 +48,7 @@ def status(
 
 
 def _show_comparison(folder: Path) -> None:
-    from seqfit.comparison.slurm import read_repeats
+    from seqfit.comparison import read_repeats
 
     repeats = read_repeats(folder)
     rows = [(str(one.place), one.job, one.queue, f"{one.ended} of {one.trials}", str(one.restarts)) for one in repeats]
@@ -90,7 +89,7 @@ def logs(
 ) -> None:
     """Print the log of the newest job of a run, over all its restarts."""
     check_runs([run], "logs", "comparison", "folder")
-    from seqfit.launch.logs import follow_log, read_log
+    from seqfit.launch import follow_log, read_log
 
     if not follow:
         print(read_log(run, lines), end="")
@@ -107,7 +106,7 @@ def cancel(
 ) -> None:
     """Cancel the jobs of runs. A run that is training stops after its step with a snapshot, and can be resumed."""
     check_runs(runs, "cancel", "comparison", "folder")
-    from seqfit.launch.slurm import cancel_job, find_job_folder, last_submission, list_runs, require_slurm, wait_for_end
+    from seqfit.launch import cancel_job, find_job_folder, last_submission, list_runs, require_slurm, wait_for_end
 
     require_slurm()
     for run in (run for place in runs for run in list_runs(place)):

@@ -18,13 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, progress_bar
-from seqfit.hardware.process_memory import KEPT_AT_MOST
+from seqfit.hardware import KEPT_AT_MOST
 from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from seqfit.planning.report import PeakBreakdown, PlannedStrategy, PlanReport
-    from seqfit.planning.timing import Rates
+    from seqfit.planning import PeakBreakdown, PlannedStrategy, PlanReport, Rates
 
 
 _BAR = 24
@@ -260,8 +259,9 @@ def command(
     Examples: seqfit plan demo; seqfit plan mine.yaml --gpu rtx3090 --gpus 2 --explain; seqfit plan mine.yaml --gpu t4
     --what-if max_source_tokens=4096; seqfit plan my.csv --task qa --model google/mt5-small --gpu t4
     """
-    from seqfit.inspection.given import read_given
-    from seqfit.planning.plan import calibrate_machine, plan
+    from seqfit.inspection import read_given
+    from seqfit.planning import calibrate_machine
+    from seqfit.planning.plan import plan
 
     if calibrate:
         with progress_bar() as progress:

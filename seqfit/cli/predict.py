@@ -42,7 +42,7 @@ def command(
     seqfit predict runs/demo question='Who wrote it?' context='Ada wrote it.'
     """
     check_runs([run], "predict", "model")
-    from seqfit.data.text_files import require_file
+    from seqfit.data import require_file
     from seqfit.errors import DataError
     from seqfit.evaluation import Predictor, rows_from_bytes, rows_from_fields, rows_from_file
 

@@ -22,12 +22,18 @@ from seqfit.rundir import files
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from seqfit.profiling.findings import Finding
-    from seqfit.profiling.measure import Measurement
-    from seqfit.profiling.profile import Profile
-    from seqfit.profiling.prove import Proof
-    from seqfit.profiling.syncs import SyncRow
-    from seqfit.profiling.tables import GpuTime, MemoryTimeline, ModuleRow, TimeRow, TraceSummary
+    from seqfit.profiling import (
+        Finding,
+        GpuTime,
+        Measurement,
+        MemoryTimeline,
+        ModuleRow,
+        Profile,
+        Proof,
+        SyncRow,
+        TimeRow,
+        TraceSummary,
+    )
 
 
 _MOST_ROWS = 12
@@ -272,12 +278,13 @@ def command(
     check_recipe(recipe, "profile")
     load_checked_recipe(recipe, overrides or ())  # its mistakes are reported before torch is imported
     out = output or (Path(recipe) if (Path(recipe) / files.MANIFEST).is_file() else Path()) / files.PROFILE
-    from seqfit.profiling.isolated import begin_work, is_worker, run_in_child
+    from seqfit.profiling import begin_work, is_worker, run_in_child
 
     if not is_worker():
         raise typer.Exit(run_in_child(_repeat(recipe, overrides or [], steps, out, prove=prove, as_json=as_json), out))
     begin_work()
-    from seqfit.profiling.profile import profile, to_json
+    from seqfit.profiling import to_json
+    from seqfit.profiling.profile import profile
     from seqfit.training import SilentView, choose_training_view
 
     with SilentView() if as_json else choose_training_view() as view:
@@ -302,9 +309,7 @@ def _repeat(recipe: str, overrides: list[str], steps: int, out: Path, *, prove: 
 def _show_trace(path: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from seqfit.profiling.nsight import read_trace
-    from seqfit.profiling.tables import diagnose, summarise_trace
-    from seqfit.profiling.trace_findings import find_in_trace
+    from seqfit.profiling import diagnose, find_in_trace, read_trace, summarise_trace
 
     diagnosis = diagnose(read_trace(path))
     summary, findings = summarise_trace(diagnosis), find_in_trace(diagnosis)

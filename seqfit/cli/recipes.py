@@ -9,9 +9,16 @@ from typing import Annotated
 import typer
 
 from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe
-from seqfit.recipe.library import copy_recipe, list_library
-from seqfit.recipe.load import dump_recipe, load_recipe, to_json_schema, warn_about_warmup
-from seqfit.recipe.schema import Recipe, TrainRecipe
+from seqfit.recipe import (
+    Recipe,
+    TrainRecipe,
+    copy_recipe,
+    dump_recipe,
+    list_library,
+    load_recipe,
+    to_json_schema,
+    warn_about_warmup,
+)
 from seqfit.strategy import load_strategy
 from seqfit.validation import load_noted_recipe
 
@@ -39,8 +46,7 @@ def show(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
     """
     check_recipe(recipe, "show")
     print(dump_recipe(load_recipe(recipe, overrides or ())), end="")
-    from seqfit.rundir import Run, files
-    from seqfit.rundir.reader import list_shares, read_time_spent
+    from seqfit.rundir import Run, files, list_shares, read_time_spent
     from seqfit.units import format_seconds, format_share
 
     if (Path(recipe) / files.MANIFEST).is_file():

@@ -13,9 +13,7 @@ from seqfit.errors import RecipeError
 from seqfit.system import quote
 
 if TYPE_CHECKING:
-    from seqfit.launch.resources import Resources
-    from seqfit.launch.site import Site
-    from seqfit.launch.submit import Submitted
+    from seqfit.launch import Resources, Site, Submitted
 
 
 def command(
@@ -103,10 +101,8 @@ def command(
 
     A job that is preempted, loses a node or reaches its time limit is requeued and resumes exactly.
     """
+    from seqfit.launch import build_job_file, choose_resources, load_site, uses_this_python
     from seqfit.launch import submit as launch
-    from seqfit.launch.job_file import build_job_file, uses_this_python
-    from seqfit.launch.resources import choose_resources
-    from seqfit.launch.site import load_site
     from seqfit.rundir import files
     from seqfit.validation import load_noted_recipe
 
@@ -156,8 +152,8 @@ def command(
 
 
 def _submit_again(folder: Path) -> None:
-    from seqfit.comparison.slurm import is_submitted, resubmit_repeats
-    from seqfit.launch.submit import submit_again
+    from seqfit.comparison import is_submitted, resubmit_repeats
+    from seqfit.launch import submit_again
 
     _print_next(resubmit_repeats(folder) if is_submitted(folder) else submit_again(folder))
 
@@ -165,10 +161,8 @@ def _submit_again(folder: Path) -> None:
 def _compare(
     recipe: str, overrides: list[str], who: str, out: Path | None, resources: Resources, site: Site, *, dry_run: bool
 ) -> None:
-    from seqfit.comparison.matrix import describe_matrix
-    from seqfit.comparison.options import read_options
-    from seqfit.comparison.slurm import prepare_repeats, submit_repeats
-    from seqfit.launch.job_file import build_job_file
+    from seqfit.comparison import describe_matrix, prepare_repeats, read_options, submit_repeats
+    from seqfit.launch import build_job_file
 
     is_file = Path(who).suffix in (".yaml", ".yml")
     options = read_options(Path(who), {}) if is_file else read_options(None, {"strategies": who})

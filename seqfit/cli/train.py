@@ -15,8 +15,8 @@ from seqfit.errors import RecipeError, SeqfitError
 from seqfit.system import quiet_torch, quote
 
 if TYPE_CHECKING:
-    from seqfit.inspection.given import Given
-    from seqfit.launch.local import LaunchSpec
+    from seqfit.inspection import Given
+    from seqfit.launch import LaunchSpec
 
 
 def command(
@@ -74,8 +74,8 @@ def command(
 
     SIGTERM, SIGUSR1 and Ctrl-C finish the step and take a snapshot (exit codes 75, 75 and 130); --resume continues.
     """
-    from seqfit.inspection.given import read_given
-    from seqfit.launch.local import is_first_rank
+    from seqfit.inspection import read_given
+    from seqfit.launch import is_first_rank
     from seqfit.validation import check_model_available, load_checked_recipe
 
     argv = list(overrides or [])
@@ -93,7 +93,7 @@ def command(
     folder = _choose_folder(given.name, out, given.place, resume=resume)
     place, more = _choose_place(nproc, accelerate_config)
     if place is not None:
-        from seqfit.launch.local import launch_local
+        from seqfit.launch import launch_local
 
         argv_of_each = _repeat(given, more, folder, memory_limit, resume=resume)
         with _follow(folder, track if place.number == 0 else None, project):  # only on the first machine
@@ -135,8 +135,7 @@ def _report(run: Path) -> str:
     """The path of the page; if it can't be built, why, and how to try again: the run is trained all the same."""
     from seqfit.errors import describe_error
     from seqfit.reporting import report
-    from seqfit.rundir.records import EventKind
-    from seqfit.rundir.writer import add_event
+    from seqfit.rundir import EventKind, add_event
 
     try:
         return str(report(run))
@@ -149,8 +148,7 @@ def _report(run: Path) -> str:
 
 def _choose_place(nproc: int | None, accelerate_config: Path | None) -> tuple[LaunchSpec | None, list[str]]:
     """The processes to start, None for a single process, and the overrides that come with them."""
-    from seqfit.launch.accelerate import read_accelerate_file
-    from seqfit.launch.local import LaunchSpec
+    from seqfit.launch import LaunchSpec, read_accelerate_file
 
     if accelerate_config is None:
         return (None if nproc is None else LaunchSpec(nproc)), []
@@ -185,7 +183,7 @@ def _repeat(given: Given, more: list[str], folder: Path, memory_limit: str | Non
 
 
 def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextManager[object]:
-    from seqfit.launch.local import is_first_rank
+    from seqfit.launch import is_first_rank
 
     if tool is None:
         return nullcontext()

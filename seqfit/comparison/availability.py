@@ -11,8 +11,8 @@ import os
 import shutil
 
 from seqfit.errors import RecipeError
-from seqfit.hardware.probe import Machine
-from seqfit.recipe.schema import Recipe
+from seqfit.hardware import Machine
+from seqfit.recipe import Recipe
 from seqfit.strategy import EIGHT_BIT_PACKAGES, Strategy, check_processes, load_strategy
 
 

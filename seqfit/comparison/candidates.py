@@ -39,10 +39,8 @@ from seqfit.comparison.availability import explain_unavailable
 from seqfit.comparison.options import ComparisonOptions, expand_sets, format_value, list_sets
 from seqfit.comparison.records import Candidate, StrategyKind, Trial
 from seqfit.errors import RecipeError, did_you_mean, format_error
-from seqfit.hardware.probe import Machine
-from seqfit.recipe.load import anchor_paths, load_recipe, read_recipe
-from seqfit.recipe.mistakes import report_mistakes
-from seqfit.recipe.schema import Recipe
+from seqfit.hardware import Machine
+from seqfit.recipe import Recipe, anchor_paths, load_recipe, read_recipe, report_mistakes
 from seqfit.strategy import LOSSY, list_strategies, load_named, load_strategy
 from seqfit.validation import find_mistakes
 

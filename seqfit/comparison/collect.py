@@ -29,9 +29,8 @@ import yaml
 from seqfit.comparison.quantities import CALIBRATED_STEP, EVALUATION_LOSS, FINAL_LOSS, STEP_SECONDS, TOKENS_PER_SECOND
 from seqfit.comparison.records import TRIAL_RUNS, Outcome, Trial
 from seqfit.errors import RunError
-from seqfit.recipe.yaml_text import read_yaml
-from seqfit.rundir import files
-from seqfit.rundir.reader import Run, count_steps, read_records, summarise_steps
+from seqfit.recipe import read_yaml
+from seqfit.rundir import Run, count_steps, files, read_records, summarise_steps
 from seqfit.telemetry import GpuSummary, find_trained, summarise_gpus, summarise_host
 
 _T = TypeVar("_T")

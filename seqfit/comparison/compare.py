@@ -55,15 +55,11 @@ from seqfit.comparison.repeats import (
     write_so_far,
 )
 from seqfit.errors import RecipeError, RunError, Stopped
-from seqfit.hardware.probe import probe_machine
-from seqfit.launch.local import is_launched
+from seqfit.hardware import probe_machine
+from seqfit.launch import is_launched
 from seqfit.processes import raise_on_signals
-from seqfit.recipe.resolve import RUN_RECIPE
-from seqfit.recipe.schema import Recipe
-from seqfit.rundir import files
-from seqfit.rundir.atomic import explained_failures, write_text
-from seqfit.rundir.masking import mask_text
-from seqfit.rundir.writer import RunWriter
+from seqfit.recipe import RUN_RECIPE, Recipe
+from seqfit.rundir import RunWriter, explained_failures, files, mask_text, write_text
 from seqfit.system import known_signals, lock_file, quote
 from seqfit.training import select_handled
 from seqfit.units import format_seconds

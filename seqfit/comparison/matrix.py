@@ -23,11 +23,8 @@ from seqfit.comparison.options import DEFAULT_STEPS, ComparisonOptions
 from seqfit.comparison.quantities import format_number
 from seqfit.comparison.records import Candidate, Matrix, Trial
 from seqfit.errors import RecipeError
-from seqfit.hardware.cards import find_card
-from seqfit.hardware.probe import Machine
-from seqfit.recipe.load import dump_recipe, load_recipe
-from seqfit.recipe.schema import Recipe
-from seqfit.recipe.yaml_text import read_yaml
+from seqfit.hardware import Machine, find_card
+from seqfit.recipe import Recipe, dump_recipe, load_recipe, read_yaml
 from seqfit.tables import Table, TableColumn, to_text
 from seqfit.units import format_seconds
 from seqfit.validation import load_checked_recipe

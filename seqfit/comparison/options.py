@@ -25,10 +25,8 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from seqfit.errors import PlanError, RecipeError
-from seqfit.hardware.cards import find_card
-from seqfit.recipe.mistakes import explain_mistake, report_mistakes, to_line
-from seqfit.recipe.schema import RecipePart
-from seqfit.recipe.yaml_text import read_yaml
+from seqfit.hardware import find_card
+from seqfit.recipe import RecipePart, explain_mistake, read_yaml, report_mistakes, to_line
 from seqfit.units import parse_seconds
 
 DEFAULT_STEPS = 15

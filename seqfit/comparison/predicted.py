@@ -26,9 +26,8 @@ from seqfit.cache import JsonCache
 from seqfit.comparison.matrix import build_recipe
 from seqfit.comparison.records import HERE, Candidate, Matrix, Prediction
 from seqfit.errors import PlanError, SeqfitError, Stopped
-from seqfit.hardware.cards import Card, find_card
-from seqfit.hardware.probe import probe_machine
-from seqfit.recipe.schema import Recipe
+from seqfit.hardware import Card, find_card, probe_machine
+from seqfit.recipe import Recipe
 from seqfit.strategy import check_processes, load_strategy
 from seqfit.units import format_bytes
 from seqfit.validation import runs_on_cpu
@@ -39,9 +38,8 @@ _PREDICTIONS = JsonCache("predictions", version=2)  # 1 had no parts
 
 def tokenize_ahead(matrix: Matrix, log: Log = lambda _: None) -> None:
     """The data of every candidate with every seed, so that all trials find it in the cache."""
-    from seqfit.data.tokenize import prepare_data  # these import torch
-    from seqfit.model.families import build_text_encoder
-    from seqfit.model.load import load_position_limit, load_tokenizer
+    from seqfit.data import prepare_data  # these import torch
+    from seqfit.model import build_text_encoder, load_position_limit, load_tokenizer
 
     done: list[dict[str, Any]] = []
     for candidate in matrix.candidates:
@@ -109,7 +107,7 @@ def _find_own_card(recipe: Recipe, card: Card | None) -> Card | None:
 
 def _find_or_plan(recipe: Recipe, card: Card | None, processes: int) -> Prediction:
     """From the cache if it was planned before; without candidate and target."""
-    from seqfit.planning.report import plan_key, stamp_experience
+    from seqfit.planning import plan_key, stamp_experience
 
     options: dict[str, Any] = {"comparison": [None if card is None else card.key, processes]}
     if card is None:
@@ -134,10 +132,14 @@ def _plan(recipe: Recipe, card: Card | None, processes: int) -> Prediction:
 
 
 def _plan_one(recipe: Recipe, card: Card | None) -> Prediction:
-    from seqfit.planning.memory import sum_categories
-    from seqfit.planning.request import build_request, choose_precision_name
-    from seqfit.planning.search import predict_strategy
-    from seqfit.planning.target import card_target, cpu_target
+    from seqfit.planning import (
+        build_request,
+        card_target,
+        choose_precision_name,
+        cpu_target,
+        predict_strategy,
+        sum_categories,
+    )
 
     target = cpu_target(probe_machine()) if card is None else card_target(card, 1)
     question, strategy = build_request(recipe, target), load_strategy(recipe)
@@ -155,7 +157,7 @@ def _plan_one(recipe: Recipe, card: Card | None) -> Prediction:
 
 def _plan_layout(recipe: Recipe, card: Card, processes: int, parallel: str) -> Prediction:
     """Stages of a pipeline, or GPUs that share the rows; all in one machine, if one holds so many."""
-    from seqfit.planning.cluster_prediction import predict_layout
+    from seqfit.planning import predict_layout
 
     found = predict_layout(recipe, card, parallel, processes)
     fits, reason = check_fit(found.total_bytes, card.usable_bytes)

@@ -34,7 +34,7 @@ from seqfit.comparison.records import (
     Prediction,
     name_device,
 )
-from seqfit.hardware.cards import find_card
+from seqfit.hardware import find_card
 from seqfit.units import format_count
 
 _BEST: dict[Goal, str] = {"time": "fastest", "memory": "lowest memory", "score": "best score"}

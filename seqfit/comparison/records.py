@@ -40,10 +40,8 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from seqfit.errors import RunError
-from seqfit.recipe.yaml_text import read_yaml, write_yaml
-from seqfit.rundir.atomic import explained_failures, write_json, write_text
-from seqfit.rundir.reader import read_records, truncate_records
-from seqfit.rundir.writer import append_record
+from seqfit.recipe import read_yaml, write_yaml
+from seqfit.rundir import append_record, explained_failures, read_records, truncate_records, write_json, write_text
 
 MATRIX = "comparison.yaml"
 OUTCOMES = "outcomes.jsonl"

@@ -52,8 +52,7 @@ from seqfit.comparison.results import collect_comparison, write_results
 from seqfit.comparison.trial import Tick, name_node, read_last_step, run_trial
 from seqfit.errors import Stopped
 from seqfit.processes import raise_on_signals
-from seqfit.rundir import files
-from seqfit.rundir.reader import read_records
+from seqfit.rundir import files, read_records
 from seqfit.units import format_seconds
 
 _DECIDE_SHARE, _DECIDE_SECONDS = 0.1, 20.0  # of the budget, whichever is longer: then steps and rows are fixed

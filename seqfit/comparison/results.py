@@ -34,8 +34,8 @@ from seqfit.comparison.records import (
 )
 from seqfit.comparison.statistics import CandidateFigures, MeasuredTrial
 from seqfit.comparison.tables import to_csv, to_latex, to_markdown
-from seqfit.recipe.library import name_model
-from seqfit.rundir.atomic import write_text
+from seqfit.recipe import name_model
+from seqfit.rundir import write_text
 from seqfit.units import format_count
 
 __all__ = ["collect_comparison", "read_results", "write_results"]

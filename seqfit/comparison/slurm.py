@@ -40,18 +40,12 @@ from seqfit.comparison.records import (
 from seqfit.comparison.repeats import find_all_missing, find_missing, run_one_repeat, write_so_far
 from seqfit.comparison.trial import name_node
 from seqfit.errors import RecipeError, RunError
-from seqfit.hardware.cards import Card, load_cards
-from seqfit.hardware.probe import Driver, Gpu, Machine
+from seqfit.hardware import Card, Driver, Gpu, Machine, load_cards
 from seqfit.hub import is_remote_code_trusted
+from seqfit.launch import JobRequest, Resources, Site, check_places, list_runs, read_status, uses_this_python
 from seqfit.launch import submit as launch
-from seqfit.launch.job_file import JobRequest, uses_this_python
-from seqfit.launch.resources import Resources
-from seqfit.launch.site import Site
-from seqfit.launch.slurm import list_runs, read_status
-from seqfit.launch.submit import check_places
-from seqfit.recipe.resolve import RUN_RECIPE
-from seqfit.recipe.schema import Recipe
-from seqfit.rundir.writer import RunWriter
+from seqfit.recipe import RUN_RECIPE, Recipe
+from seqfit.rundir import RunWriter
 from seqfit.strategy import load_strategy
 from seqfit.system import quote
 from seqfit.validation import load_checked_recipe

@@ -29,10 +29,8 @@ from seqfit.comparison.records import TRIAL_RUNS, Matrix, Outcome, State, Trial
 from seqfit.errors import ERROR_FILE, OutOfMemory, RunError, describe_exit, read_error
 from seqfit.hub import is_remote_code_trusted
 from seqfit.processes import ChildProcess, kill_processes, read_last_lines
-from seqfit.recipe.resolve import RUN_RECIPE
-from seqfit.rundir import files
-from seqfit.rundir.reader import is_being_written, read_last_record, read_records
-from seqfit.rundir.records import EventKind
+from seqfit.recipe import RUN_RECIPE
+from seqfit.rundir import EventKind, files, is_being_written, read_last_record, read_records
 from seqfit.strategy import load_strategy
 from seqfit.system import KILLED
 from seqfit.training import CALIBRATED, TRIAL, UNSCORED, WATCHED

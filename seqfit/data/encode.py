@@ -33,8 +33,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from seqfit.errors import DataError, RecipeError, SeqfitError, did_you_mean, format_error
-from seqfit.recipe.schema import Recipe, TaskRecipe
-from seqfit.tasks.template import columns_of
+from seqfit.recipe import Recipe, TaskRecipe
+from seqfit.tasks import columns_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

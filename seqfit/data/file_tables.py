@@ -17,7 +17,7 @@ from seqfit.data.formats import FileOptions, find_layout, read_parallel, read_ro
 from seqfit.data.rows import BadRow, DataRow
 from seqfit.data.text_files import find_encoding
 from seqfit.errors import DataError
-from seqfit.recipe.schema import SourceRecipe
+from seqfit.recipe import SourceRecipe
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from seqfit.data.file_tables import DataTable
 from seqfit.data.rows import DataRow
 from seqfit.errors import DataError, did_you_mean
 from seqfit.hub import use_hub
-from seqfit.recipe.schema import SourceRecipe
+from seqfit.recipe import SourceRecipe
 
 _CONVERTED = "refs/convert/parquet"  # the Hub's own conversion of data sets that are scripts
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from seqfit.data.rows import BadRow, DataRow
 from seqfit.errors import DataError, did_you_mean
-from seqfit.tasks.template import SPEAKER_KEYS, TEXT_KEYS
+from seqfit.tasks import SPEAKER_KEYS, TEXT_KEYS
 
 HISTORY, REPLY = "history", "reply"
 _ASSISTANTS = {"assistant", "gpt", "bot", "chatbot", "model", "chatgpt", "ai", "agent", "function_call"}

@@ -42,7 +42,7 @@ from seqfit.data.tables import ALL, DataTable, find_tables
 from seqfit.data.text_files import read_text_lines, require_file
 from seqfit.errors import DataError, RowError, SeqfitError, did_you_mean
 from seqfit.progress import Progress, ReadingProgress
-from seqfit.recipe.schema import SPLITS, SourceRecipe
+from seqfit.recipe import SPLITS, SourceRecipe
 from seqfit.units import format_share
 
 UNLISTED = -1

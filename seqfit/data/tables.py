@@ -58,7 +58,7 @@ from seqfit.data.nested import spread_rows
 from seqfit.data.rows import BadRow, DataRow
 from seqfit.data.text_files import list_folder, require_file
 from seqfit.errors import DataError, HeaderUnsure, did_you_mean
-from seqfit.recipe.schema import SPLITS, SourceRecipe
+from seqfit.recipe import SPLITS, SourceRecipe
 
 __all__ = ["ALL", "DataTable", "find_tables", "split_of"]
 

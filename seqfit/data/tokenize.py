@@ -51,7 +51,7 @@ from seqfit.data.tokenized import (
 )
 from seqfit.errors import DataError, RowError, SeqfitError
 from seqfit.progress import Progress, ReadingProgress
-from seqfit.recipe.schema import Recipe
+from seqfit.recipe import Recipe
 from seqfit.system import usable_cores
 from seqfit.tasks import Example, Label, Task, build_task
 from seqfit.units import format_share

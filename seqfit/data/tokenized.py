@@ -30,9 +30,8 @@ from seqfit.cache import file_digest
 from seqfit.data.rows import BadRows, load_bad_rows
 from seqfit.errors import DataError
 from seqfit.progress import Progress
-from seqfit.recipe.schema import HEAD_TASKS
-from seqfit.tasks import Example, Label, Task
-from seqfit.tasks.labels import find_label_problems
+from seqfit.recipe import HEAD_TASKS
+from seqfit.tasks import Example, Label, Task, find_label_problems
 
 Ids = NDArray[np.int32]
 ROWS_FILE = "rows.arrow"

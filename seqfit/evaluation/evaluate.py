@@ -15,27 +15,26 @@ from typing import Any
 
 import numpy as np
 
-from seqfit.data.encode import check_languages, check_row_language, smaller_limit, truncate
-from seqfit.data.tokenize import prepare_data
+from seqfit.data import check_languages, check_row_language, prepare_data, smaller_limit, truncate
 from seqfit.errors import DataError, ModelError
 from seqfit.evaluation.generator import Generator, generate_sources
 from seqfit.evaluation.scoring import SplitScores, choose_metrics, score_split
 from seqfit.evaluation.start import set_start
 from seqfit.evaluation.threshold import DEFAULT_THRESHOLD
-from seqfit.inspection.given import Data, replace_data
-from seqfit.model.checkpoint import Checkpoint, load_checkpoint, read_metadata
-from seqfit.model.families import build_text_encoder
-from seqfit.model.load import load_model, load_tokenizer, position_limit
+from seqfit.inspection import Data, replace_data
+from seqfit.model import (
+    Checkpoint,
+    build_text_encoder,
+    load_checkpoint,
+    load_model,
+    load_tokenizer,
+    position_limit,
+    read_metadata,
+)
 from seqfit.progress import Progress
-from seqfit.recipe.load import load_recipe
-from seqfit.recipe.schema import Recipe
-from seqfit.rundir import files
-from seqfit.rundir.atomic import write_json
-from seqfit.rundir.events import DataEvent
-from seqfit.rundir.reader import Run
-from seqfit.rundir.records import EvaluationRecord, EventKind
-from seqfit.rundir.writer import RunWriter
-from seqfit.step.precision import choose_device, choose_precision
+from seqfit.recipe import Recipe, load_recipe
+from seqfit.rundir import DataEvent, EvaluationRecord, EventKind, Run, RunWriter, files, write_json
+from seqfit.step import choose_device, choose_precision
 from seqfit.strategy import Strategy, load_strategy
 from seqfit.system import quote
 from seqfit.tasks import Task, build_task, head_of

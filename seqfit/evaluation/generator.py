@@ -25,27 +25,43 @@ import torch
 import torch.nn.functional as F
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.data.batching import MicroBatchRule, RowLengths, RowNumbers, split_micro_batches
-from seqfit.data.loader import Split, collate_rows
-from seqfit.data.micro_batch import IGNORED_LABEL, MicroBatch, Padding, TokenIds
+from seqfit.data import (
+    IGNORED_LABEL,
+    MicroBatch,
+    MicroBatchRule,
+    Padding,
+    RowLengths,
+    RowNumbers,
+    Split,
+    TokenIds,
+    collate_rows,
+    split_micro_batches,
+)
 from seqfit.evaluation.threshold import DEFAULT_THRESHOLD, Threshold, find_threshold
-from seqfit.model.decode import (
+from seqfit.model import (
+    GreedyRule,
+    Sources,
+    Start,
+    blank_label,
     build_generation_config,
+    class_logits,
+    decode_greedily,
     encode,
+    explain_why_not_greedy,
+    family_of,
     find_answered,
     generate,
     generate_from,
+    head_loss_sum,
+    join_sources,
     read_targets,
     score_targets,
+    token_loss_sum,
 )
-from seqfit.model.families import Start, family_of
-from seqfit.model.greedy import GreedyRule, Sources, decode_greedily, explain_why_not_greedy, join_sources
-from seqfit.model.loss import blank_label, class_logits, head_loss_sum, token_loss_sum
-from seqfit.recipe.schema import LABEL_JOINT
-from seqfit.rundir.events import FallbackEvent
-from seqfit.step.precision import Precision
-from seqfit.tasks import ClassifierHead, Label
-from seqfit.tasks.number import write_score
+from seqfit.recipe import LABEL_JOINT
+from seqfit.rundir import FallbackEvent
+from seqfit.step import Precision
+from seqfit.tasks import ClassifierHead, Label, write_score
 
 _GenerationProgress = Callable[[int, int], None]
 

@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqfit.data.formats import ENDINGS, ending, read_whole_rows
-from seqfit.data.text_files import decode_lines, read_text_lines, require_file
+from seqfit.data import ENDINGS, decode_lines, ending, read_text_lines, read_whole_rows, require_file
 from seqfit.errors import DataError
 
 PredictionRows = str | Mapping[str, Any]

@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from seqfit.data.batching import RowNumbers
-from seqfit.data.tokenize import TokenizedSplit
+from seqfit.data import RowNumbers, TokenizedSplit
 from seqfit.errors import RecipeError
 from seqfit.evaluation.generator import Generated, Generator, _GenerationProgress, generate_split
 from seqfit.metrics import Scores, available_scores, find_metric_mistakes, score
-from seqfit.recipe.mistakes import report_mistakes, to_line
-from seqfit.recipe.schema import EvalRecipe
+from seqfit.recipe import EvalRecipe, report_mistakes, to_line
 from seqfit.tasks import Task
 
 

@@ -17,9 +17,9 @@ from functools import cache
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.data.encode import TextEncoder, is_column
-from seqfit.model.families import Start, build_text_encoder, family_of
-from seqfit.recipe.schema import TaskRecipe
+from seqfit.data import TextEncoder, is_column
+from seqfit.model import Start, build_text_encoder, family_of
+from seqfit.recipe import TaskRecipe
 
 StartOf = Callable[[str], Start]
 

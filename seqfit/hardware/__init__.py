@@ -1,6 +1,5 @@
 """WHERE training runs: a table of GPUs, each with its source, and what this machine has. Free of torch."""
 
-from seqfit.hardware.cards import Card, find_card, load_cards
-from seqfit.hardware.probe import Machine, probe_machine
+from seqfit.doors import open_door
 
-__all__ = ["Card", "Machine", "find_card", "load_cards", "probe_machine"]
+__getattr__, __dir__, __all__ = open_door(__name__)

@@ -20,9 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from seqfit.data.column_names import KEYS, METADATA, SPLITS_OF, Name, is_role, score_role
-from seqfit.data.rows import DataRow
-from seqfit.tasks.template import column_text, split_path
+from seqfit.data import KEYS, METADATA, SPLITS_OF, DataRow, Name, is_role, score_role
+from seqfit.tasks import column_text, split_path
 
 NAMES_OF_SPLITS = "names of splits"
 MISSING = {"null", "NULL", "nan", "NaN", "#N/A", "<NA>"}  # how programs write a missing value

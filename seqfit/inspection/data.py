@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.given import EXAMPLE_MODEL, Data, Given, RecipeLike, find_given, guess_given
-from seqfit.recipe.overrides import apply_overrides
-from seqfit.recipe.schema import Recipe, SourceRecipe
+from seqfit.recipe import Recipe, SourceRecipe, apply_overrides
 from seqfit.validation import load_checked_recipe
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def _describe(recipe: Recipe, given: Given, rows: int | None, progress: Progress
 
     if given.data is not None and given.model is None:
         return describe.describe_recipe_data(recipe, None, rows=rows, progress=progress)
-    from seqfit.model.load import load_position_limit, load_tokenizer  # imports torch, so only for a valid recipe
+    from seqfit.model import load_position_limit, load_tokenizer  # imports torch, so only for a valid recipe
 
     tokenizer, limit = load_tokenizer(recipe.model), load_position_limit(recipe.model)
     return describe.describe_recipe_data(recipe, tokenizer, position_limit=limit, rows=rows, progress=progress)

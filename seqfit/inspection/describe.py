@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data.encode import TextEncoder, truncate
-from seqfit.data.tables import DataTable, find_tables
-from seqfit.data.tokenize import TokenizedSplit, prepare_data
+from seqfit.data import DataTable, TextEncoder, TokenizedSplit, find_tables, prepare_data, truncate
 from seqfit.errors import format_error
 from seqfit.inspection.findings import find_problems
 from seqfit.inspection.report import (
@@ -62,7 +60,7 @@ from seqfit.inspection.statistics import (
 )
 from seqfit.inspection.text_rows import WordSplit, read_words
 from seqfit.progress import Progress
-from seqfit.recipe.schema import SPLITS, Recipe, SourceRecipe, TaskRecipe
+from seqfit.recipe import SPLITS, Recipe, SourceRecipe, TaskRecipe
 from seqfit.tasks import build_task
 
 if TYPE_CHECKING:
@@ -127,7 +125,7 @@ def _describe_tokens(
     position_limit: int | None,
     progress: Progress,
 ) -> DataReport:
-    from seqfit.model.families import build_text_encoder  # imports torch, as the tokenizer has by now
+    from seqfit.model import build_text_encoder  # imports torch, as the tokenizer has by now
 
     encoder = build_text_encoder(tokenizer)
     prepared = prepare_data(

@@ -21,10 +21,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from seqfit.data.column_names import LANGUAGES, find_languages
-from seqfit.data.rows import BadRow, DataRow
-from seqfit.data.tables import ALL, DataTable, find_tables, split_of
-from seqfit.data.text_files import require_file
+from seqfit.data import ALL, LANGUAGES, BadRow, DataRow, DataTable, find_languages, find_tables, require_file, split_of
 from seqfit.errors import DataError, RecipeError, did_you_mean
 from seqfit.inspection.columns import NAMES_OF_SPLITS, profile_columns
 from seqfit.inspection.label_names import find_labels
@@ -41,11 +38,9 @@ from seqfit.inspection.roles import Hints
 from seqfit.inspection.second_look import find_deciding_column, find_suspicions
 from seqfit.inspection.task_guess import TASKS, TaskGuess, Unsure
 from seqfit.inspection.text_language import find_language
-from seqfit.recipe.load import describe_mistakes
-from seqfit.recipe.overrides import apply_overrides
-from seqfit.recipe.schema import HEAD_TASKS, SourceRecipe
+from seqfit.recipe import HEAD_TASKS, SourceRecipe, apply_overrides, describe_mistakes
 from seqfit.system import quote
-from seqfit.tasks.template import column_text, columns_of
+from seqfit.tasks import column_text, columns_of
 
 ALIASES = {
     **dict.fromkeys(("question-answering", "squad", "faq", "reading-comprehension"), "qa"),

@@ -11,14 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from seqfit.data.rows import BadRow, DataRow
-from seqfit.data.tables import DataTable
-from seqfit.data.text_files import read_text_lines
+from seqfit.data import BadRow, DataRow, DataTable, read_text_lines
 from seqfit.errors import DataError, RecipeError
 from seqfit.inspection.columns import MISSING
-from seqfit.recipe.schema import SourceRecipe
-from seqfit.tasks.rules import fold_word
-from seqfit.tasks.template import choose_template, render_list, render_template
+from seqfit.recipe import SourceRecipe
+from seqfit.tasks import choose_template, fold_word, render_list, render_template
 
 _MOST_LABELS = 1000
 _CLASS_FILES = ("classes.txt", "labels.txt", "mapping.txt", "label_names.txt", "emotions.txt")

@@ -18,12 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqfit.data.column_names import AGREED, score_role
-from seqfit.data.rows import DataRow
+from seqfit.data import AGREED, DataRow, score_role
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.columns import ColumnProfile
 from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, length_of, list_or
-from seqfit.tasks.template import columns_of, parse_list, render_list, render_template
+from seqfit.tasks import columns_of, parse_list, render_list, render_template
 
 _CLEAR = 0.35  # the margin of the best label column over the second
 _MOSTLY_EMPTY = 0.05  # share of filled rows: the result of a stray separator

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from seqfit.data.column_names import Name, score_role
+from seqfit.data import Name, score_role
 from seqfit.errors import DataError
 from seqfit.inspection.columns import ColumnProfile
 from seqfit.inspection.reading import (

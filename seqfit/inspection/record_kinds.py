@@ -12,11 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from seqfit.data.column_names import LANGUAGES, Name, score_role
-from seqfit.data.rows import DataRow
+from seqfit.data import LANGUAGES, DataRow, Name, score_role
 from seqfit.errors import DataError
-from seqfit.recipe.schema import SourceRecipe
-from seqfit.tasks.template import SPEAKER_KEYS, TEXT_KEYS, columns_of
+from seqfit.recipe import SourceRecipe
+from seqfit.tasks import SPEAKER_KEYS, TEXT_KEYS, columns_of
 
 _SPEAKERS = set(SPEAKER_KEYS) - {"name"}
 _SAID = set(TEXT_KEYS)

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from seqfit.data.rows import BadRow, DataRow
-from seqfit.recipe.schema import TaskRecipe
-from seqfit.tasks.template import columns_of
+from seqfit.data import BadRow, DataRow
+from seqfit.recipe import TaskRecipe
+from seqfit.tasks import columns_of
 
 LengthUnit = Literal["tokens", "words"]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from seqfit.data.column_names import find_languages, score_role
+from seqfit.data import find_languages, score_role
 from seqfit.errors import RecipeError
 from seqfit.inspection.columns import ColumnProfile
 from seqfit.inspection.label_readings import (
@@ -43,7 +43,7 @@ from seqfit.inspection.text_readings import (
     find_summary,
     find_translation,
 )
-from seqfit.recipe.schema import HEAD_TASKS
+from seqfit.recipe import HEAD_TASKS
 
 __all__ = ["FoundReading", "Hints", "Reading", "find_reading", "find_task", "list_columns"]
 _MOST_LISTED = 30

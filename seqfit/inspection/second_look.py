@@ -19,11 +19,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqfit.data.rows import BadRow, DataRow
-from seqfit.data.tables import DataTable
+from seqfit.data import BadRow, DataRow, DataTable
 from seqfit.errors import DataError, RecipeError, SeqfitError
 from seqfit.inspection.columns import profile_columns
-from seqfit.tasks.template import choose_template, column_text, columns_of, render_template
+from seqfit.tasks import choose_template, column_text, columns_of, render_template
 from seqfit.units import format_share
 
 _FEW_LABELS = 50

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data.tokenized import TokenizedSplit
+from seqfit.data import TokenizedSplit
 from seqfit.inspection.report import (
     ClassCount,
     LengthSummary,
@@ -50,7 +50,7 @@ from seqfit.inspection.report import (
     PaddingWaste,
     RoundTrip,
 )
-from seqfit.recipe.schema import TaskRecipe
+from seqfit.recipe import TaskRecipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -262,7 +262,7 @@ _CONTROL_NAMES = {"\n": "LINE FEED", "\r": "CARRIAGE RETURN", "\t": "TAB"}
 
 class LossCount:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        from seqfit.model.families import build_text_encoder  # imports torch, as the tokenizer has by now
+        from seqfit.model import build_text_encoder  # imports torch, as the tokenizer has by now
 
         self._tokenizer = tokenizer
         self._encoder = build_text_encoder(tokenizer)

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from seqfit.data.column_names import score_role
-from seqfit.data.rows import DataRow
+from seqfit.data import DataRow, score_role
 from seqfit.errors import RecipeError, SeqfitError
 from seqfit.inspection.columns import ColumnProfile, profile_columns
 from seqfit.inspection.label_readings import (
@@ -28,9 +27,9 @@ from seqfit.inspection.label_readings import (
 )
 from seqfit.inspection.reading import TITLES
 from seqfit.inspection.roles import FoundReading, Hints, Reading, find_reading, find_task, list_columns
-from seqfit.recipe.schema import TaskRecipe
+from seqfit.recipe import TaskRecipe
 from seqfit.system import quote
-from seqfit.tasks.template import TEXT_KEYS, column_text, columns_of, has_columns, render_template, turn_keys
+from seqfit.tasks import TEXT_KEYS, column_text, columns_of, has_columns, render_template, turn_keys
 
 TASKS: tuple[str, ...] = get_args(TaskRecipe.model_fields["name"].annotation)
 _SHOWN_CHARS = 60

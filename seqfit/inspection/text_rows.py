@@ -23,14 +23,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from seqfit.data.rows import BadRow
-from seqfit.data.splits import Selection, find_splits
+from seqfit.data import BadRow, Selection, find_splits
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.report import HumanBaseline, LeftOut
 from seqfit.inspection.statistics import COUNTED_TASKS, RowHasher, RowHashes
 from seqfit.metrics import score
 from seqfit.progress import Progress
-from seqfit.recipe.schema import SPLITS, Recipe
+from seqfit.recipe import SPLITS, Recipe
 from seqfit.tasks import Example, Task, build_task
 
 _SHOWN_LEFT_OUT = 5  # rows of each cause

@@ -16,7 +16,7 @@ from typing import Any
 
 from seqfit.errors import ModelError
 from seqfit.hub import is_remote_code_trusted, use_hub
-from seqfit.recipe.schema import SPLITS, ModelRecipe, Recipe
+from seqfit.recipe import SPLITS, ModelRecipe, Recipe
 from seqfit.tasks import head_of
 from seqfit.units import format_bytes, format_count
 from seqfit.validation import load_checked_recipe
@@ -36,7 +36,7 @@ def download(
 ) -> Iterator[str]:
     """Everything that training with this recipe reads; yields a line per part."""
     loaded = load_checked_recipe(recipe, overrides)
-    from seqfit.model.load import load_model_config, load_position_limit, load_tokenizer  # imports torch
+    from seqfit.model import load_model_config, load_position_limit, load_tokenizer  # imports torch
 
     load_model_config(
         loaded.model, head_of(loaded.task)
@@ -48,8 +48,8 @@ def download(
     tokenizer = load_tokenizer(loaded.model)
     yield from _fetch_tables(loaded)
     if tokenize:
-        from seqfit.data.tokenize import prepare_data
-        from seqfit.model.families import build_text_encoder
+        from seqfit.data import prepare_data
+        from seqfit.model import build_text_encoder
 
         limit = load_position_limit(loaded.model)
         encoder = build_text_encoder(tokenizer)
@@ -100,7 +100,7 @@ def _download(what: str, name: str, patterns: list[str]) -> Path:
 
 
 def _fetch_tables(recipe: Recipe) -> Iterator[str]:
-    from seqfit.data.tables import find_tables
+    from seqfit.data import find_tables
 
     for source in recipe.sources:
         tables = find_tables(source)  # downloads where the source is on the Hub

@@ -28,8 +28,7 @@ from seqfit.launch.local import OWN_FAULT, SIGNALS
 from seqfit.launch.resources import Resources
 from seqfit.launch.site import Scratch, Site
 from seqfit.launch.slurm import SUBMITTED_RUNS
-from seqfit.rundir import files
-from seqfit.rundir.notes import OWN_FAULTS
+from seqfit.rundir import OWN_FAULTS, files
 
 _EXCLUSIVE = ["# Two repeats on one node would slow each other down.", "#SBATCH --exclusive"]
 

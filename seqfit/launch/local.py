@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.errors import PeerLost, RecipeError, SeqfitError, Stopped, describe_exit, format_error
-from seqfit.rundir.notes import FAULTS, OWN_FAULTS, find_fault
+from seqfit.rundir import FAULTS, OWN_FAULTS, find_fault
 from seqfit.system import known_signals, quote, usable_cores
 from seqfit.training import select_handled
 

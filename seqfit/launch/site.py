@@ -19,9 +19,7 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator
 
 from seqfit.errors import RecipeError
-from seqfit.recipe.mistakes import explain_mistake, report_mistakes, to_line
-from seqfit.recipe.schema import RecipePart
-from seqfit.recipe.yaml_text import read_yaml
+from seqfit.recipe import RecipePart, explain_mistake, read_yaml, report_mistakes, to_line
 
 DEFAULT_PROFILE = Path("~/.config/seqfit/cluster.yaml")
 VARIABLE = "SEQFIT_PROFILE"

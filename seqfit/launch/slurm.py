@@ -29,10 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from seqfit.errors import RecipeError, RunError
-from seqfit.rundir import files
-from seqfit.rundir.atomic import explained_failures
-from seqfit.rundir.reader import Run, read_records
-from seqfit.rundir.writer import append_record
+from seqfit.rundir import Run, append_record, explained_failures, files, read_records
 from seqfit.system import quote
 
 _TIMEOUT_SECONDS = 60.0  # a busy controller is slow

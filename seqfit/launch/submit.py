@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqfit.data.text_files import require_file
+from seqfit.data import require_file
 from seqfit.errors import ModelError, RecipeError, RunError, SeqfitError
 from seqfit.hub import is_path, is_remote_code_trusted
 from seqfit.launch import slurm
@@ -31,12 +31,8 @@ from seqfit.launch.job_file import JobRequest, build_job_file
 from seqfit.launch.resources import Resources
 from seqfit.launch.site import Site
 from seqfit.launch.slurm import SUBMITTED_RUNS, add_submission, list_runs, read_submissions
-from seqfit.recipe.load import anchor_paths, dump_recipe
-from seqfit.recipe.schema import Recipe, SourceRecipe
-from seqfit.rundir import files
-from seqfit.rundir.atomic import explained_failures, write_text
-from seqfit.rundir.reader import Run
-from seqfit.rundir.writer import RunWriter
+from seqfit.recipe import Recipe, SourceRecipe, anchor_paths, dump_recipe
+from seqfit.rundir import Run, RunWriter, explained_failures, files, write_text
 from seqfit.system import quote
 from seqfit.validation import load_checked_recipe
 

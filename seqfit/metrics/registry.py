@@ -26,7 +26,7 @@ from seqfit.metrics.classification import (
 )
 from seqfit.metrics.ngrams import score_bleu, score_chrf
 from seqfit.metrics.scores import Pairs, Scores
-from seqfit.recipe.mistakes import Mistake
+from seqfit.recipe import Mistake
 
 
 @dataclass(frozen=True, slots=True)

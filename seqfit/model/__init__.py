@@ -1,1 +1,5 @@
 """transformers' own models, loaded with care: build, loss, decoding, checkpoint folders. No forked model code."""
+
+from seqfit.doors import open_door
+
+__getattr__, __dir__, __all__ = open_door(__name__)

@@ -19,11 +19,9 @@ from seqfit.errors import ModelError
 from seqfit.model.decode import build_generation_config
 from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.model.trainable import has_adapters, merged_state_dict, save_adapter
-from seqfit.recipe.schema import LABEL_JOINT, ModelRecipe, TaskRecipe
-from seqfit.rundir.atomic import replace_folder, start_draft
-from seqfit.tasks import head_of
-from seqfit.tasks.multiple_choice import LETTERS, show_choices
-from seqfit.tasks.template import columns_of, render_template
+from seqfit.recipe import LABEL_JOINT, ModelRecipe, TaskRecipe
+from seqfit.rundir import replace_folder, start_draft
+from seqfit.tasks import LETTERS, columns_of, head_of, render_template, show_choices
 
 _FILE = "seqfit.json"
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data.batching import CostModel
+from seqfit.data import CostModel
 from seqfit.model.families import ModelShape, find_family
 
 _ATTENTION_TIME = 2.0  # measured on a CPU (benchmarks/engine): 18% of the time for 9% of the operations

@@ -34,7 +34,7 @@ from seqfit import hub
 from seqfit.errors import ModelError
 from seqfit.hub import is_path, is_remote_code_trusted, use_hub
 from seqfit.model.families import REFUSED, find_family, list_tested_types
-from seqfit.recipe.schema import ModelRecipe
+from seqfit.recipe import ModelRecipe
 from seqfit.tasks import ClassifierHead
 
 

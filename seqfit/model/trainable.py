@@ -40,7 +40,7 @@ from transformers import PreTrainedModel
 
 from seqfit.errors import ModelError, RecipeError, did_you_mean
 from seqfit.model.families import family_of
-from seqfit.recipe.schema import LoraRecipe
+from seqfit.recipe import LoraRecipe
 from seqfit.units import format_count
 
 

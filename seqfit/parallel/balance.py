@@ -16,8 +16,7 @@ from itertools import accumulate, pairwise
 from torch import nn
 from transformers import PreTrainedModel
 
-from seqfit.model.families import family_of
-from seqfit.model.trainable import find_blocks
+from seqfit.model import family_of, find_blocks
 
 TYPICAL_TOKENS = 4096  # of a micro-batch, where the caller knows no better
 _TRAINABLE_BYTES, _FROZEN_BYTES = 16, 4  # fp32: a weight; its gradient and AdamW's two moments

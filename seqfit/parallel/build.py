@@ -16,25 +16,25 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from seqfit.data.batching import Batching, MicroBatchRule
-from seqfit.hardware.process_memory import set_malloc_policy
-from seqfit.model.families import family_of
-from seqfit.model.loss import LossModel, LossRule
-from seqfit.model.packing import PackedModel, make_lean
-from seqfit.model.trainable import add_adapters, choose_lora, freeze_parts
+from seqfit.data import Batching, MicroBatchRule
+from seqfit.hardware import set_malloc_policy
+from seqfit.model import LossModel, LossRule, PackedModel, add_adapters, choose_lora, family_of, freeze_parts, make_lean
 from seqfit.parallel.balance import estimate_block_times
 from seqfit.parallel.deepspeed import DeepSpeedStrategy
 from seqfit.parallel.distributed import DdpStrategy, FsdpStrategy
 from seqfit.parallel.pipeline import Pipeline, PipelineStrategy
 from seqfit.parallel.world import SINGLE_PROCESS, World
-from seqfit.recipe.schema import ModelRecipe, Recipe, TrainRecipe
-from seqfit.rundir.events import Events, FallbackEvent, ParallelEvent
-from seqfit.rundir.records import EventKind
-from seqfit.step.execution import compile_blocks, enable_recompute
-from seqfit.step.fp16_safe import keep_outputs_in_fp32
-from seqfit.step.optimizers import build_optimizer
-from seqfit.step.precision import Precision
-from seqfit.step.step import ParallelStrategy, TrainStep
+from seqfit.recipe import ModelRecipe, Recipe, TrainRecipe
+from seqfit.rundir import EventKind, Events, FallbackEvent, ParallelEvent
+from seqfit.step import (
+    ParallelStrategy,
+    Precision,
+    TrainStep,
+    build_optimizer,
+    compile_blocks,
+    enable_recompute,
+    keep_outputs_in_fp32,
+)
 from seqfit.strategy import Strategy, check_processes
 
 SHORT_ON_CPU, SHORT_ON_GPU = 32, 512  # tokens

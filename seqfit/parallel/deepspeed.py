@@ -33,11 +33,10 @@ import torch
 from torch import nn
 
 from seqfit.errors import RecipeError
-from seqfit.model.loss import LossModel
+from seqfit.model import LossModel
 from seqfit.parallel.distributed import DistributedStrategy
 from seqfit.parallel.world import World
-from seqfit.step.optimizer_state import StateValue, allocate_state
-from seqfit.step.step import TrainStep, Update, find_not_finite
+from seqfit.step import StateValue, TrainStep, Update, allocate_state, find_not_finite
 
 Stage = Literal[2, 3]
 KEPT_WHOLE = 100_000  # values: ZeRO-3 keeps weights up to this size (norms, T5's position tables) whole between steps

@@ -20,11 +20,9 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from seqfit.model.families import family_of
-from seqfit.model.loss import LossModel
-from seqfit.model.trainable import find_blocks
+from seqfit.model import LossModel, family_of, find_blocks
 from seqfit.parallel.world import World
-from seqfit.step.step import ParallelStrategy, TrainStep
+from seqfit.step import ParallelStrategy, TrainStep
 
 
 class DistributedStrategy(ParallelStrategy):

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from seqfit.step.step import ParallelStrategy
+from seqfit.step import ParallelStrategy
 
 
 class GatherTarget:

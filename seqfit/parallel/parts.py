@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedModel
 
-from seqfit.model.families import family_of
+from seqfit.model import family_of
 
 SIDES = ("encoder", "decoder")
 

@@ -37,19 +37,15 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from transformers import PreTrainedModel
 
-from seqfit.data.loader import GlobalBatch
-from seqfit.data.micro_batch import MicroBatch
+from seqfit.data import GlobalBatch, MicroBatch
 from seqfit.errors import ModelError
 from seqfit.kernels import Layout
-from seqfit.model.families import family_of
-from seqfit.model.loss import LossRule, states_loss_sum
-from seqfit.model.packing import PackedModel
-from seqfit.model.trainable import find_blocks
+from seqfit.model import LossRule, PackedModel, family_of, find_blocks, states_loss_sum
 from seqfit.parallel.balance import estimate_block_costs, split_stages
 from seqfit.parallel.distributed import DistributedStrategy
 from seqfit.parallel.parts import StagePart, assign_parts, keep_part
 from seqfit.parallel.world import World
-from seqfit.step.step import TrainStep
+from seqfit.step import TrainStep
 
 Autocast = Callable[[], AbstractContextManager[None]]
 Scale = Callable[[torch.Tensor], torch.Tensor]

@@ -31,16 +31,16 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from seqfit.cache import JsonCache
-from seqfit.hardware.cards import match_card
-from seqfit.model.load import ModelConfig, build_model
+from seqfit.hardware import match_card
+from seqfit.model import ModelConfig, build_model
 from seqfit.parallel import build_step
 from seqfit.planning.device_rules import rules_for
 from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.shape import Shape, build_batch, uniform
 from seqfit.planning.timing import Rates, sum_features
 from seqfit.progress import Progress
-from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.step.precision import Precision
+from seqfit.recipe import ModelRecipe, TrainRecipe
+from seqfit.step import Precision
 from seqfit.strategy import Strategy
 
 _RATES, _RUNS = JsonCache("rates"), JsonCache("experience")

@@ -30,8 +30,7 @@ from seqfit.errors import ModelError
 from seqfit.parallel import SHORT_ON_GPU, check_can_split
 from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, PARALLEL_STRATEGIES, GpuLayout
 from seqfit.planning.report import Refusal
-from seqfit.recipe.mistakes import Mistake, to_line
-from seqfit.recipe.schema import ModelRecipe, TrainRecipe
+from seqfit.recipe import Mistake, ModelRecipe, TrainRecipe, to_line
 from seqfit.strategy import Strategy, find_conflicts
 
 _SHARING = {"parallel", "sharding", "offload", "pipeline_schedule", "pipeline_balance"}  # fields of several processes

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from seqfit.hardware.cards import HOP_SECONDS, Card
+from seqfit.hardware import HOP_SECONDS, Card
 from seqfit.planning.tape import GRADIENTS, STATE, WEIGHTS
 from seqfit.units import format_share
 

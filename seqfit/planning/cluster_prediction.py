@@ -20,10 +20,10 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data.batching import TOKENS, CostModel, assign_rows
+from seqfit.data import TOKENS, CostModel, assign_rows
 from seqfit.errors import RecipeError
-from seqfit.hardware.cards import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE, Card
-from seqfit.model.flops import build_cost_model, read_model_shape
+from seqfit.hardware import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE, Card
+from seqfit.model import build_cost_model, read_model_shape
 from seqfit.parallel import build_rule
 from seqfit.planning.candidates import Variant, build_variant, find_refusals
 from seqfit.planning.cluster import (
@@ -48,8 +48,7 @@ from seqfit.planning.tape import CATEGORIES
 from seqfit.planning.target import Target, card_target
 from seqfit.planning.timing import Rates
 from seqfit.progress import Progress
-from seqfit.recipe.mistakes import report_mistakes
-from seqfit.recipe.schema import Recipe, TrainRecipe
+from seqfit.recipe import Recipe, TrainRecipe, report_mistakes
 from seqfit.strategy import Strategy, load_strategy
 
 _SAMPLED_STEPS = 12  # of the data's, whose mean is a step

@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from seqfit.step.precision import find_cpu_bf16
+from seqfit.step import find_cpu_bf16
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from seqfit.data.loader import GlobalBatch
-from seqfit.data.micro_batch import MicroBatch, Padding, TokenIds, collate
-from seqfit.model.load import build_model
+from seqfit.data import GlobalBatch, MicroBatch, Padding, TokenIds, collate
+from seqfit.model import build_model
 from seqfit.parallel import BuiltStep, build_step, choose_weights
 from seqfit.planning.fake_step import StepSpec
 from seqfit.planning.shape import Shape, join_micro_batches
-from seqfit.step.peak import measure_peak
-from seqfit.step.precision import Precision
-from seqfit.step.step import TrainStep
+from seqfit.step import Precision, TrainStep, measure_peak
 from seqfit.tasks import Label
 
 _FIRST_TOKEN, _LAST_TOKEN = 3, 99  # ids that every vocabulary has, after padding and end

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqfit.model.families import find_block_side, is_feed_forward
+from seqfit.model import find_block_side, is_feed_forward
 from seqfit.planning.allocator import Allocate, AllocationFailed, Free, replay
 from seqfit.planning.device_rules import DeviceRules
 from seqfit.planning.report import MemoryPart, PeakBreakdown

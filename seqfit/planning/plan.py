@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from seqfit.inspection.given import Data, RecipeLike, read_given
-from seqfit.recipe.load import load_recipe
+from seqfit.inspection import Data, RecipeLike, read_given
+from seqfit.recipe import load_recipe
 
 if TYPE_CHECKING:
     from seqfit.planning.report import PlanReport
@@ -38,14 +38,14 @@ def plan(
     given = read_given(recipe, overrides, data=data, task=task, model=model, command="plan")
     loaded = load_recipe(given.recipe, given.overrides)
     if gpu is not None and gpu.lower() != "cpu":
-        from seqfit.hardware.cards import find_card
+        from seqfit.hardware import find_card
 
         find_card(gpu)  # an unknown one is reported before torch is imported
     from seqfit.planning.report import find_plan, plan_key, stamp_experience, store_plan
 
     options: dict[str, Any] = {"gpu": gpu, "gpus": gpus, "lengths": (source_tokens, target_tokens, no_data)}
     if gpu is None:
-        from seqfit.hardware.probe import probe_machine
+        from seqfit.hardware import probe_machine
 
         machine = probe_machine()
         gpus_here = [(found.name, found.free_bytes // 2**30) for found in machine.gpus]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.cache import JsonCache, cache_root
-from seqfit.recipe.schema import Recipe
+from seqfit.recipe import Recipe
 
 _PLANS = JsonCache("plans", version=2)
 _CONFIG = "config.json"

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from seqfit.data.tokenize import PreparedData, prepare_data
+from seqfit.data import PreparedData, prepare_data
 from seqfit.errors import PlanError
-from seqfit.model.families import build_text_encoder
-from seqfit.model.load import load_model_config, load_position_limit, load_tokenizer
+from seqfit.model import build_text_encoder, load_model_config, load_position_limit, load_tokenizer
 from seqfit.parallel import padding_limits
 from seqfit.planning.candidates import list_layouts
 from seqfit.planning.cluster import ONE_GPU
@@ -20,8 +19,8 @@ from seqfit.planning.search import Plan, PlanCandidate, PlanRequest, predict_str
 from seqfit.planning.shape import Workload, assume_workload, build_workload
 from seqfit.planning.target import Target
 from seqfit.progress import Progress
-from seqfit.recipe.schema import Recipe
-from seqfit.step.precision import choose_auto
+from seqfit.recipe import Recipe
+from seqfit.step import choose_auto
 from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.tasks import head_of
 from seqfit.trimming import check_trimmable, choose_vocabulary, count_tokens, is_trimmable

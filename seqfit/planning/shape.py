@@ -33,9 +33,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seqfit.data.batching import MicroBatchRule, order_epoch, split_global_batches, split_micro_batches
-from seqfit.data.loader import GlobalBatch, Split
-from seqfit.data.micro_batch import MicroBatch, stack_labels
+from seqfit.data import (
+    GlobalBatch,
+    MicroBatch,
+    MicroBatchRule,
+    Split,
+    order_epoch,
+    split_global_batches,
+    split_micro_batches,
+    stack_labels,
+)
 from seqfit.errors import PlanError
 from seqfit.kernels import CHUNK_BYTES, count_block_rows, count_chunk_rows, is_blockwise
 from seqfit.tasks import Label

@@ -22,8 +22,7 @@ import numpy.typing as npt
 from torch import nn
 from transformers import PreTrainedConfig
 
-from seqfit.model.families import family_of, find_family
-from seqfit.model.trainable import find_blocks
+from seqfit.model import family_of, find_blocks, find_family
 from seqfit.parallel import choose_blockwise_above
 from seqfit.planning.cluster import RankWork
 from seqfit.planning.device_rules import DeviceRules

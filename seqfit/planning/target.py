@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seqfit.errors import PlanError
-from seqfit.hardware.cards import Card, find_card
-from seqfit.hardware.probe import Gpu, Machine, probe_machine
+from seqfit.hardware import Card, Gpu, Machine, find_card, probe_machine
 from seqfit.planning.calibration import load_rates, probe_rates, read_factor
 from seqfit.planning.device_rules import DeviceRules, rules_for
 from seqfit.planning.memory import CONTEXT_BYTES

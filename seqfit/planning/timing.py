@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.hardware.cards import Card
+from seqfit.hardware import Card
 from seqfit.planning.tape import KINDS, Tape
 
 # What well-shaped kernels reach of a data sheet's figures: published T5 and BERT training runs lie between 0.4 and 0.6

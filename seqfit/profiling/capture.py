@@ -26,8 +26,8 @@ from torch.profiler import ProfilerActivity, schedule
 from seqfit.profiling.kineto import read_kineto
 from seqfit.profiling.measure import run_steps
 from seqfit.profiling.trace import MODULE_PREFIX, Trace
-from seqfit.rundir.records import Phase
-from seqfit.step.clock import StepClock
+from seqfit.rundir import Phase
+from seqfit.step import StepClock
 from seqfit.step.torch_profiler import torch_profiler
 from seqfit.training import TrainingSetup
 

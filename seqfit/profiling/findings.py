@@ -22,9 +22,8 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from seqfit.profiling.tables import TraceSummary
-from seqfit.recipe.schema import Recipe
-from seqfit.rundir.reader import Run
-from seqfit.rundir.records import BETWEEN_STEPS
+from seqfit.recipe import Recipe
+from seqfit.rundir import BETWEEN_STEPS, Run
 from seqfit.strategy import Strategy, load_strategy
 from seqfit.telemetry import summarise_gpus
 from seqfit.units import format_bytes, format_count, format_seconds, format_share

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from seqfit.data.json_stream import JsonStream
+from seqfit.data import JsonStream
 from seqfit.errors import DataError
 from seqfit.profiling.steps import find_steps
 from seqfit.profiling.trace import (

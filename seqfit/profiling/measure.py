@@ -28,10 +28,9 @@ from pathlib import Path
 
 import torch
 
-from seqfit.data.loader import GlobalBatch
+from seqfit.data import GlobalBatch
 from seqfit.evaluation import score_split
-from seqfit.rundir.records import BETWEEN_STEPS
-from seqfit.rundir.writer import RunWriter
+from seqfit.rundir import BETWEEN_STEPS, RunWriter
 from seqfit.training import Observer, SilentView, StepWork, TrainingSetup, build_run, train_to_end
 
 

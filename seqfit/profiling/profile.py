@@ -15,7 +15,7 @@ import psutil
 import torch
 
 from seqfit.kernels import CHUNK_BYTES
-from seqfit.model.trainable import find_blocks
+from seqfit.model import find_blocks
 from seqfit.profiling.capture import capture
 from seqfit.profiling.findings import (
     Cause,
@@ -32,10 +32,8 @@ from seqfit.profiling.prove import Build, Proof, prove
 from seqfit.profiling.sync_lines import find_sync_lines, name_lines
 from seqfit.profiling.tables import Diagnosis, TraceSummary, diagnose, summarise_trace
 from seqfit.profiling.trace_findings import find_in_trace
-from seqfit.recipe.schema import Recipe
-from seqfit.rundir import files
-from seqfit.rundir.atomic import write_json
-from seqfit.rundir.reader import Run
+from seqfit.recipe import Recipe
+from seqfit.rundir import Run, files, write_json
 from seqfit.system import usable_cores
 from seqfit.training import SilentView, TrainingSetup, TrainingView, build_setup, resolve
 from seqfit.validation import load_checked_recipe

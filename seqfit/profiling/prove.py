@@ -25,8 +25,7 @@ from seqfit.profiling.findings import Cause, Finding
 from seqfit.profiling.host import HostTimeline
 from seqfit.profiling.measure import measure_training_steps
 from seqfit.profiling.tables import Phases, build_timeline
-from seqfit.recipe.load import load_recipe
-from seqfit.recipe.schema import Recipe
+from seqfit.recipe import Recipe, load_recipe
 from seqfit.training import TrainingSetup
 
 Build = Callable[[Recipe], TrainingSetup]

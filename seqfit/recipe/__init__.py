@@ -1,5 +1,5 @@
 """WHAT to learn: the schema of a recipe, loading it from YAML with overrides, the recipes that ship."""
 
-from seqfit.recipe.schema import EvalRecipe, ModelRecipe, Recipe, SourceRecipe, TaskRecipe, TrainRecipe
+from seqfit.doors import open_door
 
-__all__ = ["EvalRecipe", "ModelRecipe", "Recipe", "SourceRecipe", "TaskRecipe", "TrainRecipe"]
+__getattr__, __dir__, __all__ = open_door(__name__)

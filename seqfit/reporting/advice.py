@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from seqfit.profiling.findings import Cause, Evidence, Finding, add_recipe, add_run_evidence, find_findings
+from seqfit.profiling import Cause, Evidence, Finding, add_recipe, add_run_evidence, find_findings
 from seqfit.reporting.html import Html, disclosure, element, facts, join, section, table
 from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.reporting.runs import ShownRun

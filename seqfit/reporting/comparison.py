@@ -19,18 +19,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from seqfit.comparison.quantities import Quantity, choose_memory, find_quantity, format_number, format_ratio
-from seqfit.comparison.recommendation import find_predicted, rank_results
-from seqfit.comparison.records import (
+from seqfit.comparison import (
     HERE,
     CandidateResult,
     Comparison,
     FairnessCheck,
     Figure,
     Prediction,
+    Quantity,
+    choose_memory,
+    find_predicted,
+    find_quantity,
+    format_change,
+    format_mean,
+    format_number,
+    format_ratio,
+    list_by_weight,
     name_device,
+    rank_results,
 )
-from seqfit.comparison.tables import format_change, format_mean, list_by_weight
 from seqfit.reporting.charts import Point, draw_points, find_front
 from seqfit.reporting.html import Html, badge, disclosure, element, figure, figures, join, section, swatch, table
 from seqfit.reporting.reading import inner

@@ -36,7 +36,7 @@ from seqfit.reporting.html import Html, figure, figures, section
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import AXES, Axis, ShownRun, Track, title_of
 from seqfit.reporting.subject import ReportSubject
-from seqfit.rundir.records import EventKind
+from seqfit.rundir import EventKind
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

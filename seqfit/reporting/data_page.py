@@ -21,21 +21,13 @@ from seqfit.reporting.html import (
     tile,
     tiles,
 )
-from seqfit.rundir.atomic import write_text
+from seqfit.rundir import write_text
 from seqfit.units import format_count, format_share
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from seqfit.inspection.report import (
-        DataReport,
-        ExampleView,
-        LengthSummary,
-        LengthUnit,
-        SplitReport,
-        Token,
-        TokenView,
-    )
+    from seqfit.inspection import DataReport, ExampleView, LengthSummary, LengthUnit, SplitReport, Token, TokenView
 
 _LENGTHS = ["split", "side", "shortest", "mean", "median", "95%", "99%", "longest"]
 _MOST_LOST = 25

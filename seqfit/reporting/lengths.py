@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from seqfit.inspection.report import LengthSummary
+from seqfit.inspection import LengthSummary
 from seqfit.reporting.charts import draw_histogram
 from seqfit.reporting.html import Html, element, figure, figures, folded, section, table
 from seqfit.reporting.reading import JsonRecord, inner

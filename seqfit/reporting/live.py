@@ -39,8 +39,7 @@ from urllib.parse import urlsplit
 from seqfit.errors import RecipeError, SeqfitError
 from seqfit.reporting.html import Html, render_page, render_parts, section
 from seqfit.reporting.page import build_parts
-from seqfit.rundir import files
-from seqfit.rundir.reader import is_being_written
+from seqfit.rundir import files, is_being_written
 
 _RECORDS = (".json", ".jsonl", ".yaml")
 _LEFT_OUT = {files.CHECKPOINT, files.SNAPSHOTS, files.RANKS}  # large, and not part of the page

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from seqfit.comparison.quantities import choose_memory
-from seqfit.comparison.records import HERE, CandidateResult, Comparison, name_device
+from seqfit.comparison import HERE, CandidateResult, Comparison, choose_memory, name_device
 from seqfit.reporting.charts import bars_height, draw_stacks
 from seqfit.reporting.html import Html, figure, figures, section, table
 from seqfit.reporting.reading import inner, number

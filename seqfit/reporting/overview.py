@@ -17,8 +17,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from seqfit.recipe.library import name_model
-from seqfit.recipe.schema import ModelRecipe
+from seqfit.recipe import ModelRecipe, name_model
 from seqfit.reporting.html import Html, badge, element, facts, section, swatch, table, tile, tiles
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import (
@@ -37,8 +36,7 @@ from seqfit.reporting.runs import (
     value_of,
 )
 from seqfit.reporting.subject import ReportSubject, differ_in_seed, read_fields
-from seqfit.rundir.reader import summarise_steps
-from seqfit.rundir.records import EventKind
+from seqfit.rundir import EventKind, summarise_steps
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 _WORDS = {

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from seqfit.comparison.records import MATRIX, REPORT
+from seqfit.comparison import MATRIX, REPORT
 from seqfit.errors import RunError, SeqfitError, TrainingFailed
 from seqfit.reporting.advice import show_advice, show_profile
 from seqfit.reporting.comparison import show_checklist, show_pareto, show_results
@@ -29,8 +29,7 @@ from seqfit.reporting.scores import show_predictions, show_quality, show_scores
 from seqfit.reporting.sources import show_events, show_sources
 from seqfit.reporting.subject import SCALING, ReportSubject, find_runs, read_report_subject
 from seqfit.reporting.time import show_time
-from seqfit.rundir import Run, files
-from seqfit.rundir.atomic import write_text
+from seqfit.rundir import Run, files, write_text
 
 # In the order of a reader's questions: the result, is it fair, how did it go, what did it cost, what can I change.
 _PARTS: dict[str, Callable[[ReportSubject], Html | None]] = {

@@ -17,7 +17,7 @@ from seqfit.units import format_bytes, format_count, format_seconds, format_shar
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from seqfit.planning.report import PeakBreakdown, PlanReport
+    from seqfit.planning import PeakBreakdown, PlanReport
 
 _PIXELS = 380
 

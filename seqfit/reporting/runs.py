@@ -31,12 +31,9 @@ import yaml
 
 from seqfit.errors import RecipeError, SeqfitError
 from seqfit.metrics import IN_OWN_UNIT, higher_is_better
-from seqfit.recipe.schema import SPLITS, Recipe
-from seqfit.recipe.yaml_text import read_yaml
+from seqfit.recipe import SPLITS, Recipe, read_yaml
 from seqfit.reporting.reading import JsonRecord, inner, number, read_object
-from seqfit.rundir import files
-from seqfit.rundir.reader import Run, ScannedRecords, is_being_written, scan_records, summarise_steps
-from seqfit.rundir.records import EventKind
+from seqfit.rundir import EventKind, Run, ScannedRecords, files, is_being_written, scan_records, summarise_steps
 from seqfit.system import quote
 from seqfit.tasks import build_task
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from seqfit.comparison.records import HERE, Comparison, name_device
+from seqfit.comparison import HERE, Comparison, name_device
 from seqfit.reporting.charts import ChartLine, draw_lines, series_colour
 from seqfit.reporting.html import Html, badge, element, figure, figures, section, table
 from seqfit.reporting.reading import JsonRecord, inner, number

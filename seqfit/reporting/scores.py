@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seqfit.metrics import IN_OWN_UNIT, score
-from seqfit.recipe.schema import TaskRecipe
+from seqfit.recipe import TaskRecipe
 from seqfit.reporting.charts import NEUTRAL, ChartLine, draw_lines
 from seqfit.reporting.html import Html, badge, disclosure, element, figure, figures, folded, join, section, table
 from seqfit.reporting.reading import JsonRecord, inner, number

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 from pathlib import PurePath
 
-from seqfit.recipe.load import dump_recipe
+from seqfit.recipe import dump_recipe
 from seqfit.reporting.html import Html, badge, code, command_line, disclosure, element, section, table
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import ShownRun
 from seqfit.reporting.subject import ReportSubject
-from seqfit.rundir import files
-from seqfit.rundir.masking import mask_text
-from seqfit.rundir.records import EventKind
+from seqfit.rundir import EventKind, files, mask_text
 from seqfit.units import format_bytes, format_seconds
 
 _MOST_EVENTS = 200

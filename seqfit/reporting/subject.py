@@ -18,14 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.records import MATRIX, RESULTS, TRIAL_RUNS, Comparison, Trial, load_matrix, read_results
+from seqfit.comparison import MATRIX, RESULTS, TRIAL_RUNS, Comparison, Trial, load_matrix, read_results
 from seqfit.errors import SeqfitError
-from seqfit.recipe.overrides import flatten
+from seqfit.recipe import flatten
 from seqfit.reporting.charts import ACCENT, series_colour, series_dash
 from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.reporting.runs import ShownRun
-from seqfit.rundir import files
-from seqfit.rundir.records import EventKind
+from seqfit.rundir import EventKind, files
 from seqfit.system import quote
 
 SCALING = "scaling.json"

@@ -15,8 +15,7 @@ from seqfit.reporting.html import Html, facts, figure, figures, section, table
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import ShownRun, summarise_run
 from seqfit.reporting.subject import ReportSubject
-from seqfit.rundir.reader import list_shares, sum_phases
-from seqfit.rundir.records import BETWEEN_STEPS, PHASES
+from seqfit.rundir import BETWEEN_STEPS, PHASES, list_shares, sum_phases
 from seqfit.units import format_flops, format_seconds, format_share
 
 _OTHER = "other"  # as seqfit.rundir.reader calls it

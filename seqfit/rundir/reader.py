@@ -40,7 +40,7 @@ from seqfit.rundir.records import BETWEEN_STEPS
 from seqfit.system import lock_file
 
 if TYPE_CHECKING:
-    from seqfit.recipe.schema import Recipe
+    from seqfit.recipe import Recipe
 
 Record = dict[str, Any]
 _LAST_BYTES = 65536  # that hold at least one whole record
@@ -72,7 +72,7 @@ class Run:
     @cached_property
     def recipe(self) -> Recipe:
         """As resolved when training started."""
-        from seqfit.recipe.load import load_recipe  # pydantic, which the telemetry sampler does without
+        from seqfit.recipe import load_recipe  # pydantic, which the telemetry sampler does without
 
         return load_recipe(self.path / files.RECIPE)
 
@@ -128,7 +128,7 @@ class Run:
 
     def evaluated_splits(self) -> list[str]:
         """The splits that `seqfit evaluate` has scored after fine-tuning."""
-        from seqfit.recipe.schema import SPLITS
+        from seqfit.recipe import SPLITS
 
         return [split for split in SPLITS if (self.path / files.evaluation(split)).is_file()]
 

@@ -31,13 +31,18 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.errors import PeerLost, PlanError, RecipeError, SeqfitError, TrainingFailed, describe_exit, did_you_mean
-from seqfit.hardware.cards import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE, find_card, parse_rate
-from seqfit.hardware.probe import probe_machine
-from seqfit.launch.local import is_launched
-from seqfit.planning.cluster import SCALED_STRATEGIES, Cluster, ParallelKind, ScalingRow, list_counts
+from seqfit.hardware import (
+    GPUS_PER_MACHINE,
+    NETWORK_BYTES_PER_SECOND,
+    NETWORK_SOURCE,
+    find_card,
+    parse_rate,
+    probe_machine,
+)
+from seqfit.launch import is_launched
+from seqfit.planning import SCALED_STRATEGIES, Cluster, ParallelKind, ScalingRow, list_counts
 from seqfit.processes import ChildProcess, raise_on_signals, read_last_lines
-from seqfit.recipe.load import anchor_paths, dump_recipe
-from seqfit.recipe.schema import Recipe
+from seqfit.recipe import Recipe, anchor_paths, dump_recipe
 from seqfit.scaling.rows import ONE_PROCESS, RankFigures, ScalingPlace, build_rows, find_places
 from seqfit.strategy import load_strategy
 from seqfit.system import known_signals

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqfit.errors import RunError
-from seqfit.planning.cluster import Cluster, ScalingFigures, ScalingRow, describe_scaling_limits
-from seqfit.recipe.schema import Recipe
+from seqfit.planning import Cluster, ScalingFigures, ScalingRow, describe_scaling_limits
+from seqfit.recipe import Recipe
 from seqfit.scaling.measure import (
     Group,
     ScalingOptions,
@@ -37,7 +37,7 @@ from seqfit.units import format_bytes, format_count, format_seconds, format_shar
 from seqfit.validation import load_checked_recipe, runs_on_cpu
 
 if TYPE_CHECKING:
-    from seqfit.planning.cluster_prediction import ClusterPrediction
+    from seqfit.planning import ClusterPrediction
 
 JSON_FILE, MARKDOWN_FILE = "scaling.json", "scaling.md"
 _FIGURES = ("time per step", "tokens/s", "efficiency", "communication", "imbalance", "peak memory")
@@ -136,7 +136,7 @@ def build_scaling(
     sentences: list[str] = []
     conditions, cards = "", None
     if cluster is not None:
-        from seqfit.planning.cluster_prediction import predict_cluster  # imports torch
+        from seqfit.planning import predict_cluster  # imports torch
 
         cards = predict_cluster(load_checked_recipe(recipe, overrides), cluster, parallel, progress)
         sentences += [*_describe_cluster(cluster, cards), *describe_scaling_limits(cards.rows)]

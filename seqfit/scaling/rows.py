@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from seqfit.planning.cluster import (
+from seqfit.planning import (
     GpuLayout,
     Link,
     ParallelKind,

@@ -27,7 +27,7 @@ from typing import Self, TypeVar
 
 import torch
 
-from seqfit.rundir.records import Phase
+from seqfit.rundir import Phase
 
 _T = TypeVar("_T")
 

@@ -32,7 +32,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from seqfit.errors import RecipeError
-from seqfit.model.trainable import find_blocks
+from seqfit.model import find_blocks
 
 Recompute = Literal["none", "blocks", "alternate"]
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from seqfit.model.families import family_of
+from seqfit.model import family_of
 
 
 def keep_outputs_in_fp32(model: PreTrainedModel, device: torch.device) -> str | None:

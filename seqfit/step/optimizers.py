@@ -48,8 +48,8 @@ import torch
 from torch import nn
 
 from seqfit.errors import RecipeError
-from seqfit.model.families import family_of
-from seqfit.recipe.schema import OptimizerRecipe, ScheduleRecipe
+from seqfit.model import family_of
+from seqfit.recipe import OptimizerRecipe, ScheduleRecipe
 from seqfit.strategy import EIGHT_BIT_PACKAGES
 
 OptimizerKernel = Literal["auto", "fused", "foreach", "loop"]

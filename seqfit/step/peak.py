@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
-from seqfit.data.loader import GlobalBatch
+from seqfit.data import GlobalBatch
 from seqfit.step.step import TrainStep
 from seqfit.step.torch_profiler import torch_profiler
 

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from seqfit.errors import RecipeError
-from seqfit.hardware.probe import advise_build, has_kernels
+from seqfit.hardware import advise_build, has_kernels
 from seqfit.strategy import Strategy
 
 _WITHOUT_BF16 = ("AVX512_CORE", "AVX512_CORE_VNNI")  # of oneDNN's levels that ONEDNN_MAX_CPU_ISA may name

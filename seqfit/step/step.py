@@ -32,10 +32,9 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from seqfit.data.loader import GlobalBatch
-from seqfit.data.micro_batch import MicroBatch
-from seqfit.model.loss import LossModel
-from seqfit.rundir.records import Phase
+from seqfit.data import GlobalBatch, MicroBatch
+from seqfit.model import LossModel
+from seqfit.rundir import Phase
 from seqfit.step.clock import StepClock
 from seqfit.step.optimizer_state import StateValue, allocate_state, read_state, restore_values
 from seqfit.step.optimizers import InBackward

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from seqfit.errors import RecipeError, format_error
-from seqfit.recipe.mistakes import Mistake
-from seqfit.recipe.schema import TrainRecipe
+from seqfit.recipe import Mistake, TrainRecipe
 from seqfit.strategy.schema import Strategy
 
 Conflict = tuple[str, str, str, str]  # field of the strategy, what is given, the rule, the change

@@ -14,9 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from seqfit.errors import RecipeError, RunError, did_you_mean, format_error
-from seqfit.recipe.mistakes import Mistake, explain_mistake, report_mistakes, to_line
-from seqfit.recipe.schema import Recipe, TrainRecipe
-from seqfit.recipe.yaml_text import read_yaml, write_yaml
+from seqfit.recipe import Mistake, Recipe, TrainRecipe, explain_mistake, read_yaml, report_mistakes, to_line, write_yaml
 from seqfit.strategy.conflicts import find_conflicts
 from seqfit.strategy.schema import LOSSY, Strategy
 

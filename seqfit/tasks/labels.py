@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seqfit.errors import RowError, did_you_mean
-from seqfit.recipe.schema import HEAD_TASKS, LABEL_JOINT, TaskRecipe
+from seqfit.recipe import HEAD_TASKS, LABEL_JOINT, TaskRecipe
 from seqfit.tasks.number import read_score
 from seqfit.tasks.rules import fold_word
 from seqfit.tasks.task import Task

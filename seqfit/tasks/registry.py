@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from seqfit.errors import RecipeError
-from seqfit.recipe.mistakes import report_mistakes, to_line
-from seqfit.recipe.schema import TaskRecipe
+from seqfit.recipe import TaskRecipe, report_mistakes, to_line
 from seqfit.tasks.labels import ClassifyTask, MultilabelTask
 from seqfit.tasks.multiple_choice import MultipleChoiceTask
 from seqfit.tasks.regression import RegressionTask

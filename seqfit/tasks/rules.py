@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seqfit.errors import RecipeError, format_error
-from seqfit.recipe.mistakes import Mistake
-from seqfit.recipe.schema import LABEL_JOINT, NO_LABEL, TaskRecipe
+from seqfit.recipe import LABEL_JOINT, NO_LABEL, Mistake, TaskRecipe
 from seqfit.tasks.number import find_final_number, read_score
 from seqfit.tasks.template import columns_of
 

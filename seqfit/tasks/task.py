@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from typing import ClassVar, TypeAlias
 
 from seqfit.errors import DataError, RowError, did_you_mean
-from seqfit.recipe.schema import TaskRecipe
+from seqfit.recipe import TaskRecipe
 from seqfit.tasks.number import find_final_number
 from seqfit.tasks.rules import fold_word
 from seqfit.tasks.template import (

@@ -34,10 +34,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from seqfit.hardware.probe import list_slices
-from seqfit.rundir import files
-from seqfit.rundir.reader import read_records
-from seqfit.rundir.records import GpuReading
+from seqfit.hardware import list_slices
+from seqfit.rundir import GpuReading, files, read_records
 
 
 @dataclass(frozen=True, slots=True)

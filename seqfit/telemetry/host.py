@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from seqfit.rundir.records import HostReading
+from seqfit.rundir import HostReading
 
 LOOK_FOR_PROCESSES_SECONDS = 5.0
 

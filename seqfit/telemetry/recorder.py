@@ -19,9 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from seqfit.errors import describe_exit
-from seqfit.rundir import files
-from seqfit.rundir.notes import optional_work
-from seqfit.rundir.records import EventKind
+from seqfit.rundir import EventKind, files, optional_work
 from seqfit.system import own_session
 
 _STOP_SECONDS = 5.0  # for the last sample: a driver may be slow to answer

@@ -22,10 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
-from seqfit.rundir import files
-from seqfit.rundir.atomic import write_json
-from seqfit.rundir.records import TelemetryRecord
-from seqfit.rundir.writer import append_record
+from seqfit.rundir import TelemetryRecord, append_record, files, write_json
 from seqfit.telemetry.gpu import AmdReader, GpuReader, NvmlReader, ReaderOpener, RecordedReader, open_gpu_reader
 from seqfit.telemetry.host import HostReader
 

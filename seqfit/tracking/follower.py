@@ -23,10 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from seqfit.errors import SeqfitError, describe_exit
-from seqfit.rundir import files
-from seqfit.rundir.notes import optional_work
-from seqfit.rundir.records import EventKind
-from seqfit.rundir.writer import add_event
+from seqfit.rundir import EventKind, add_event, files, optional_work
 from seqfit.system import own_session, quote
 from seqfit.telemetry import wait_for_end
 from seqfit.tracking.track import Following, follow_runs

@@ -15,11 +15,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from seqfit.recipe.yaml_text import read_yaml
-from seqfit.rundir import files
-from seqfit.rundir.masking import mask_values
-from seqfit.rundir.reader import Run
-from seqfit.rundir.records import BETWEEN_STEPS
+from seqfit.recipe import read_yaml
+from seqfit.rundir import BETWEEN_STEPS, Run, files, mask_values
 from seqfit.tracking.tracker import TrackedValue
 
 _Record = Mapping[str, Any]

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from seqfit.rundir import files
-from seqfit.rundir.reader import RecordTail
+from seqfit.rundir import RecordTail, files
 
 HELD_SECONDS = 30.0
 _EntryKind = Literal["step", "evaluation", "event", "sample"]

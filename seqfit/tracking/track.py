@@ -18,10 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from seqfit.rundir import files
-from seqfit.rundir.masking import mask_text
-from seqfit.rundir.reader import Run
-from seqfit.rundir.records import EventKind
+from seqfit.rundir import EventKind, Run, files, mask_text
 from seqfit.tracking.series import read_config, read_evaluation, read_sample, read_scores, read_step
 from seqfit.tracking.stream import Entry, Stream
 from seqfit.tracking.tracker import ToolName, TrackerOpener, check_tool, identify_run, open_tracker

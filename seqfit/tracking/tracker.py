@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from seqfit.errors import RecipeError, did_you_mean
-from seqfit.rundir.reader import Run
+from seqfit.rundir import Run
 
 TrackedValue = str | int | float | bool
 ToolName = Literal["tensorboard", "trackio", "wandb", "mlflow"]

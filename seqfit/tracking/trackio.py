@@ -14,7 +14,7 @@ from typing import Any
 
 from trackio.sqlite_storage import SQLiteStorage
 
-from seqfit.rundir.records import EventKind
+from seqfit.rundir import EventKind
 from seqfit.tracking.tracker import Identity, TrackedValue
 
 

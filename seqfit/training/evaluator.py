@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from seqfit.data.batching import RowNumbers
-from seqfit.data.tokenize import TokenizedSplit
+from seqfit.data import RowNumbers, TokenizedSplit
 from seqfit.errors import OutOfMemory, TrainingFailed
 from seqfit.evaluation import (
     Generated,
@@ -27,18 +26,18 @@ from seqfit.evaluation import (
     score_generated,
     spread_over_rows,
 )
-from seqfit.model.checkpoint import GenerationMetadata, save_checkpoint
-from seqfit.rundir import files
-from seqfit.rundir.atomic import explained_failures
-from seqfit.rundir.events import (
+from seqfit.model import GenerationMetadata, save_checkpoint
+from seqfit.rundir import (
     EvaluationInterruptedEvent,
+    EvaluationRecord,
     FallbackEvent,
     OutOfMemoryEvent,
     PlateauEvent,
+    RunWriter,
     ThresholdEvent,
+    explained_failures,
+    files,
 )
-from seqfit.rundir.records import EvaluationRecord
-from seqfit.rundir.writer import RunWriter
 from seqfit.training.nonfinite import explain_nan
 from seqfit.training.oom import attempt
 from seqfit.training.state import Best, TrainingState

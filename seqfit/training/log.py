@@ -23,15 +23,11 @@ from typing import Any, Self
 
 import torch
 
-from seqfit.data.loader import GlobalBatch, Loader
-from seqfit.hardware.cards import match_card
-from seqfit.model.families import ModelShape
-from seqfit.model.flops import count_training_flops, read_model_shape
-from seqfit.rundir.records import StepRecord
-from seqfit.rundir.writer import RunWriter
-from seqfit.step.clock import ClockMoment, StepClock, read_queued_seconds
-from seqfit.step.precision import Precision
-from seqfit.step.step import StepOutcome
+from seqfit.data import GlobalBatch, Loader
+from seqfit.hardware import match_card
+from seqfit.model import ModelShape, count_training_flops, read_model_shape
+from seqfit.rundir import RunWriter, StepRecord
+from seqfit.step import ClockMoment, Precision, StepClock, StepOutcome, read_queued_seconds
 from seqfit.telemetry import read_resident_bytes
 from seqfit.training.setup import TrainingSetup
 from seqfit.training.view import TrainingView

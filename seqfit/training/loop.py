@@ -17,13 +17,10 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
-from seqfit.data.loader import GlobalBatch, prefetch
+from seqfit.data import GlobalBatch, prefetch
 from seqfit.errors import is_out_of_memory
-from seqfit.rundir.events import EarlyStoppingEvent
-from seqfit.rundir.writer import RunWriter
-from seqfit.step.optimizers import Schedule, set_learning_rate
-from seqfit.step.rng import read_torch_states, restore_torch_states
-from seqfit.step.step import StepOutcome, TrainStep
+from seqfit.rundir import EarlyStoppingEvent, RunWriter
+from seqfit.step import Schedule, StepOutcome, TrainStep, read_torch_states, restore_torch_states, set_learning_rate
 from seqfit.training.evaluator import Evaluator
 from seqfit.training.log import StepLog, StepWork
 from seqfit.training.nonfinite import NonFiniteHandler

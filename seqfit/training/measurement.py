@@ -29,27 +29,31 @@ import numpy.typing as npt
 import torch
 
 from seqfit.cache import JsonCache
-from seqfit.data.batching import TOKENS, CostModel
-from seqfit.data.tokenize import PreparedData
-from seqfit.data.tokenized import TokenizedSplit
+from seqfit.data import TOKENS, CostModel, PreparedData, TokenizedSplit
 from seqfit.errors import describe_error
-from seqfit.hardware.cards import match_card
-from seqfit.hardware.probe import probe_machine
-from seqfit.hardware.process_memory import should_return
-from seqfit.model.flops import build_cost_model, count_training_flops, read_model_shape
-from seqfit.model.load import load_model_config
-from seqfit.planning.calibration import LEAST_STEPS, read_factor, record_run
-from seqfit.planning.fake_step import import_for_traces
-from seqfit.planning.memory import CONTEXT_BYTES, Memory
-from seqfit.planning.report import plan_key
-from seqfit.planning.request import build_request, choose_precision_name
-from seqfit.planning.search import PlanRequest, predict_strategy_quickly, search_quickly
-from seqfit.planning.target import Target, card_target, cpu_target
-from seqfit.planning.timing import TimeLimitReached, time_limit
-from seqfit.recipe.schema import Recipe, TrainRecipe
-from seqfit.rundir.events import PlainEvent, PredictionEvent
-from seqfit.rundir.notes import optional_work
-from seqfit.rundir.records import EventKind
+from seqfit.hardware import match_card, probe_machine, should_return
+from seqfit.model import build_cost_model, count_training_flops, load_model_config, read_model_shape
+from seqfit.planning import (
+    CONTEXT_BYTES,
+    LEAST_STEPS,
+    Memory,
+    PlanRequest,
+    Target,
+    TimeLimitReached,
+    build_request,
+    card_target,
+    choose_precision_name,
+    cpu_target,
+    import_for_traces,
+    plan_key,
+    predict_strategy_quickly,
+    read_factor,
+    record_run,
+    search_quickly,
+    time_limit,
+)
+from seqfit.recipe import Recipe, TrainRecipe
+from seqfit.rundir import EventKind, PlainEvent, PredictionEvent, optional_work
 from seqfit.strategy import Strategy
 from seqfit.tasks import head_of
 from seqfit.telemetry import read_peak_bytes, read_resident_bytes

@@ -20,13 +20,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqfit.data.loader import GlobalBatch, Loader
+from seqfit.data import GlobalBatch, Loader
 from seqfit.errors import TrainingFailed
-from seqfit.model.loss import LossModel
+from seqfit.model import LossModel
 from seqfit.parallel import World
-from seqfit.rundir.events import LossSpikeEvent, NonFiniteEvent
-from seqfit.rundir.writer import RunWriter
-from seqfit.step.step import StepOutcome, TrainStep, micro_batch_loss_sum
+from seqfit.rundir import LossSpikeEvent, NonFiniteEvent, RunWriter
+from seqfit.step import StepOutcome, TrainStep, micro_batch_loss_sum
 from seqfit.training.log import SeenStep
 
 NOWHERE = "no module produces one when the batch is run again"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from seqfit.data.loader import GlobalBatch
+from seqfit.data import GlobalBatch
 
 
 class Observer:

@@ -40,13 +40,11 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from seqfit.data.loader import GlobalBatch, Loader
+from seqfit.data import GlobalBatch, Loader
 from seqfit.errors import OutOfMemory, PeerLost, RecipeError, is_out_of_memory
-from seqfit.hardware.process_memory import read_limits
-from seqfit.rundir.events import OutOfMemoryEvent
-from seqfit.rundir.notes import write_note
-from seqfit.rundir.writer import RunWriter
-from seqfit.step.step import TrainStep
+from seqfit.hardware import read_limits
+from seqfit.rundir import OutOfMemoryEvent, RunWriter, write_note
+from seqfit.step import TrainStep
 from seqfit.system import data_limit, has_memory_limits
 from seqfit.training.coordination import NO_OOM, Coordination
 from seqfit.units import format_bytes

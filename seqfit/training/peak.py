@@ -38,13 +38,10 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from seqfit.data.loader import GlobalBatch
-from seqfit.data.micro_batch import MicroBatch
+from seqfit.data import GlobalBatch, MicroBatch
 from seqfit.errors import describe_error
-from seqfit.rundir.records import EventKind
-from seqfit.step.clock import StepClock
-from seqfit.step.peak import MeasuredPeak, measure_peak
-from seqfit.step.step import ParallelStrategy, TrainStep
+from seqfit.rundir import EventKind
+from seqfit.step import MeasuredPeak, ParallelStrategy, StepClock, TrainStep, measure_peak
 from seqfit.system import quiet_profiler
 from seqfit.training.observer import Observer
 from seqfit.training.trial_variables import CALIBRATED, WATCHED

@@ -14,10 +14,8 @@ import re
 from pathlib import Path
 
 from seqfit.errors import RunError
-from seqfit.recipe.load import dump_recipe, load_recipe
-from seqfit.recipe.schema import Recipe
-from seqfit.rundir import files
-from seqfit.rundir.reader import Run
+from seqfit.recipe import Recipe, dump_recipe, load_recipe
+from seqfit.rundir import Run, files
 from seqfit.strategy import read_strategy
 from seqfit.system import quote
 from seqfit.training.setup import TrainingSetup

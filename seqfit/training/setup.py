@@ -17,23 +17,31 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.data.batching import TOKENS
-from seqfit.data.encode import smaller_limit
-from seqfit.data.loader import WHOLE_BATCH_SHARE, Loader, Share
-from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
+from seqfit.data import (
+    TOKENS,
+    WHOLE_BATCH_SHARE,
+    Loader,
+    PreparedData,
+    Share,
+    TokenizedSplit,
+    prepare_data,
+    smaller_limit,
+)
 from seqfit.errors import RecipeError
 from seqfit.evaluation import Generator, choose_metrics, explain_fallback, set_start
-from seqfit.model.families import build_text_encoder, family_of
-from seqfit.model.flops import build_cost_model, read_model_shape
-from seqfit.model.load import (
+from seqfit.model import (
+    build_cost_model,
+    build_text_encoder,
     check_vocabulary,
     explain_untested,
+    family_of,
     load_model,
     load_position_limit,
     load_tokenizer,
+    read_model_shape,
     set_head_bias,
+    sum_frozen_bits,
 )
-from seqfit.model.trainable import sum_frozen_bits
 from seqfit.parallel import (
     SINGLE_PROCESS,
     BuiltStep,
@@ -44,11 +52,9 @@ from seqfit.parallel import (
     choose_weights,
     padding_limits,
 )
-from seqfit.recipe.schema import Recipe
-from seqfit.rundir.events import Events, FallbackEvent, PlainEvent
-from seqfit.rundir.records import EventKind
-from seqfit.step.precision import Precision, choose_device, choose_precision, explain_unused_gpu
-from seqfit.step.step import ParallelStrategy, TrainStep
+from seqfit.recipe import Recipe
+from seqfit.rundir import EventKind, Events, FallbackEvent, PlainEvent
+from seqfit.step import ParallelStrategy, Precision, TrainStep, choose_device, choose_precision, explain_unused_gpu
 from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.tasks import Task, build_task, head_of
 from seqfit.telemetry import read_resident_bytes

@@ -46,9 +46,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from seqfit.errors import RunError, TrainingFailed
 from seqfit.parallel import PARTS, World
-from seqfit.rundir import files
-from seqfit.rundir.atomic import describe_resume, draft_of, replace_folder
-from seqfit.rundir.events import SnapshotEvent
+from seqfit.rundir import SnapshotEvent, describe_resume, draft_of, files, replace_folder
 
 _STATE, _FACTS = "state.safetensors", "snapshot.json"
 SHARDS = "shards"

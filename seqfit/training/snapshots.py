@@ -13,9 +13,7 @@ import time
 from pathlib import Path
 
 from seqfit.errors import OutOfMemory
-from seqfit.rundir.events import OutOfMemoryEvent, SnapshotEvent
-from seqfit.rundir.records import EventKind
-from seqfit.rundir.writer import RunWriter
+from seqfit.rundir import EventKind, OutOfMemoryEvent, RunWriter, SnapshotEvent
 from seqfit.training.snapshot_files import (
     Damaged,
     Snapshot,

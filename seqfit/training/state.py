@@ -24,9 +24,8 @@ import torch
 
 from seqfit.evaluation import Generator
 from seqfit.metrics import higher_is_better
-from seqfit.rundir.writer import collect_versions
-from seqfit.step.optimizers import Schedule
-from seqfit.step.rng import read_host_states, read_torch_states, restore_host_states, restore_torch_states
+from seqfit.rundir import collect_versions
+from seqfit.step import Schedule, read_host_states, read_torch_states, restore_host_states, restore_torch_states
 from seqfit.training.log import StepLog
 from seqfit.training.nonfinite import NonFiniteHandler
 from seqfit.training.setup import TrainingSetup

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 from seqfit.errors import Stopped, format_error
-from seqfit.rundir.atomic import describe_resume
+from seqfit.rundir import describe_resume
 from seqfit.system import known_signals
 
 _STOPPING = known_signals("SIGINT", "SIGTERM", "SIGUSR1")

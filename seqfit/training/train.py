@@ -15,27 +15,36 @@ from typing import Any
 import psutil
 import torch
 
-from seqfit.data.tokenize import PreparedData
+from seqfit.data import PreparedData
 from seqfit.errors import OutOfMemory, PeerLost, SeqfitError, Stopped, TrainingFailed, format_error, is_out_of_memory
 from seqfit.hub import went_offline
-from seqfit.inspection.given import Data, Given, RecipeLike, read_given
-from seqfit.inspection.statistics import summarise_splits
-from seqfit.model.load import count_parameters
+from seqfit.inspection import Data, Given, RecipeLike, read_given, summarise_splits
+from seqfit.model import count_parameters
 from seqfit.parallel import World, explain_peer_lost, is_peer_lost, join_world
-from seqfit.recipe.load import anchor_paths, dump_recipe, warn_about_warmup
-from seqfit.rundir import files
-from seqfit.rundir.atomic import describe_resume
-from seqfit.rundir.events import (
+from seqfit.recipe import anchor_paths, dump_recipe, warn_about_warmup
+from seqfit.rundir import (
     DataEvent,
+    EventKind,
+    EventRecord,
     InterruptedEvent,
+    NullWriter,
     ResumeEvent,
+    Run,
+    RunWriter,
+    check_no_fault,
+    collect_versions,
+    describe_resume,
+    files,
+    find_commit,
     find_smaller_micro_batches,
+    leave_fault,
+    mask_text,
+    optional_work,
+    read_notes,
+    read_records,
+    remove_notes,
+    summarise_steps,
 )
-from seqfit.rundir.masking import mask_text
-from seqfit.rundir.notes import check_no_fault, leave_fault, optional_work, read_notes, remove_notes
-from seqfit.rundir.reader import Run, read_records, summarise_steps
-from seqfit.rundir.records import EventKind, EventRecord
-from seqfit.rundir.writer import NullWriter, RunWriter, collect_versions, find_commit
 from seqfit.strategy import dump_strategy
 from seqfit.telemetry import SamplerProcess
 from seqfit.training.log import describe_step_work

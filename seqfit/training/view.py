@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from seqfit.metrics import format_score
 from seqfit.progress import ProgressLines
-from seqfit.rundir.records import EvaluationRecord, EventRecord, StepRecord
+from seqfit.rundir import EvaluationRecord, EventRecord, StepRecord
 from seqfit.units import format_bytes, format_count, format_seconds
 
 _SHOWN_SCORES = 4

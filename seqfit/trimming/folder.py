@@ -15,10 +15,9 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedToken
 
 from seqfit.errors import ModelError
 from seqfit.hub import is_remote_code_trusted
-from seqfit.model.checkpoint import find_metadata, write_metadata
-from seqfit.model.load import load_model, quiet
-from seqfit.recipe.schema import ModelRecipe
-from seqfit.rundir.atomic import replace_folder, start_draft
+from seqfit.model import find_metadata, load_model, quiet, write_metadata
+from seqfit.recipe import ModelRecipe
+from seqfit.rundir import replace_folder, start_draft
 
 
 def load_whole(model: ModelRecipe) -> PreTrainedModel:

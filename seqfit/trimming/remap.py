@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqfit.data.formats import ENDINGS, ending, read_rows
-from seqfit.data.text_files import read_text_lines, require_file
-from seqfit.data.tokenized import Ids, PreparedData, TokenizedSplit
+from seqfit.data import ENDINGS, Ids, PreparedData, TokenizedSplit, ending, read_rows, read_text_lines, require_file
 from seqfit.errors import DataError
 from seqfit.progress import Progress
 
@@ -74,7 +72,7 @@ def count_file_tokens(
     files: Sequence[Path], tokenizer: PreTrainedTokenizerBase, progress: Progress | None = None
 ) -> NDArray[np.int64]:
     """How often each of the tokenizer's ids occurs in all texts of the files, its end token included."""
-    from seqfit.model.families import build_text_encoder  # imports torch, as the tokenizer has by now
+    from seqfit.model import build_text_encoder  # imports torch, as the tokenizer has by now
 
     encoder = build_text_encoder(tokenizer)
     counts = np.zeros(len(tokenizer), dtype=np.int64)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from seqfit.errors import ModelError
-from seqfit.model.load import quiet
+from seqfit.model import quiet
 from seqfit.trimming.choose import KeptTokens
 from seqfit.trimming.vocabulary import merged, read_tokenizer_json, to_merge
 

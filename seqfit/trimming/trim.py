@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqfit.errors import RecipeError
-from seqfit.recipe.load import load_recipe
-from seqfit.recipe.schema import SPLITS, ModelRecipe, Recipe
+from seqfit.recipe import SPLITS, ModelRecipe, Recipe, load_recipe
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +40,7 @@ def trim(
     _check_token_source(data, recipe is not None, overrides)
     loaded = None if recipe is None else load_recipe(recipe, overrides)
     # These import torch; a recipe's mistakes are reported before.
-    from seqfit.model.load import check_vocabulary, load_tokenizer, position_limit
+    from seqfit.model import check_vocabulary, load_tokenizer, position_limit
     from seqfit.trimming.folder import check_free, load_whole, save_trimmed
     from seqfit.trimming.remap import count_file_tokens
     from seqfit.trimming.vocabulary import check_trimmable
@@ -83,8 +82,8 @@ def _count_recipe_tokens(
     recipe: Recipe, tokenizer: PreTrainedTokenizerBase, limit: int | None, progress: Progress | None
 ) -> NDArray[np.int64]:
     """How often each token occurs in all splits of the recipe's data, as the model reads them."""
-    from seqfit.data.tokenize import prepare_data
-    from seqfit.model.families import build_text_encoder
+    from seqfit.data import prepare_data
+    from seqfit.model import build_text_encoder
     from seqfit.trimming.remap import count_tokens
 
     encoder = build_text_encoder(tokenizer)

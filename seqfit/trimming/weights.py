@@ -36,18 +36,19 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 from transformers.utils.hub import get_checkpoint_shard_files
 
 from seqfit.errors import ModelError
-from seqfit.model.checkpoint import find_metadata
-from seqfit.model.families import family_of, find_family
-from seqfit.model.load import (
+from seqfit.model import (
     ModelConfig,
     build_model,
     check_embeddings,
     count_parameters,
+    family_of,
+    find_family,
+    find_metadata,
     load_model,
     load_model_config,
     quiet,
 )
-from seqfit.recipe.schema import ModelRecipe
+from seqfit.recipe import ModelRecipe
 from seqfit.tasks import ClassifierHead
 from seqfit.trimming.choose import KeptTokens, Mode, choose_kept_tokens
 from seqfit.trimming.tokenizer import trim_tokenizer

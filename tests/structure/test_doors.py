@@ -13,13 +13,14 @@ from seqfit.doors import read_door
 
 PACKAGE = Path(seqfit.__file__).parent
 MOST_NAMES = 18
-# Packages whose modules others still import directly: their doors would be wider than 18 names.
-WITHOUT = {"cli", "comparison", "data", "hardware", "inspection", "launch", "model", "planning", "profiling", "recipe"}
-WITHOUT |= {"rundir", "step", "tasks"}
-PACKAGES = sorted(folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").is_file())
-DOORS = [name for name in PACKAGES if name not in WITHOUT]
+# Still wider, each with the number of its names now: they may only become fewer.
+WIDE = {"comparison": 39, "data": 63, "hardware": 20, "inspection": 20, "launch": 28, "model": 56, "planning": 49}
+WIDE |= {"profiling": 23, "recipe": 45, "rundir": 65, "step": 30, "tasks": 25}
+DOORS = sorted(folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").is_file())
+DOORS.remove("cli")  # nobody imports it
 # Functions called like their module: the import system would put the module in the function's place.
-PUBLIC = {"evaluate", "export_figures", "scale", "track", "train", "trim"}
+PUBLIC = {"download", "evaluate", "export_figures", "plan", "profile", "resolve", "scale", "torch_profiler", "track"}
+PUBLIC |= {"train", "trim"}
 
 
 def imports_from_outside(package: str) -> list[tuple[str, str, str]]:
@@ -44,7 +45,7 @@ def test_other_packages_use_the_door_only(package: str) -> None:
 @pytest.mark.parametrize("package", DOORS)
 def test_a_door_is_narrow_and_all_its_names_are_there(package: str) -> None:
     names = read_door(PACKAGE / package)
-    assert len(names) <= MOST_NAMES
+    assert len(names) <= WIDE.get(package, MOST_NAMES)
     module = importlib.import_module(f"seqfit.{package}")
     assert module.__all__ == sorted(names)
     for name in names:
@@ -56,4 +57,6 @@ def test_a_door_is_narrow_and_all_its_names_are_there(package: str) -> None:
 @pytest.mark.parametrize("package", DOORS)
 def test_no_name_of_a_door_is_a_modules(package: str) -> None:
     """`from seqfit.training import train` would be the module or the function, whichever was imported first."""
-    assert [name for name in read_door(PACKAGE / package) if (PACKAGE / package / f"{name}.py").is_file()] == []
+    names = read_door(PACKAGE / package)
+    twice = [name for name in names if (PACKAGE / package / f"{name}.py").is_file()]
+    assert [name for name in twice if names[name] != f"seqfit.{package}"] == []

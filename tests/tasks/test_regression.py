@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from seqfit.errors import RowError
 from seqfit.recipe import TaskRecipe
-from seqfit.tasks import RowError, Task, build_task
+from seqfit.tasks import Task, build_task
 from seqfit.tasks.number import read_score, round_score, write_score
 
 

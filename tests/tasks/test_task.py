@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from seqfit.errors import DataError, RecipeError
+from seqfit.errors import DataError, RecipeError, RowError
 from seqfit.recipe import TaskRecipe
-from seqfit.tasks import ClassifyTask, Example, RowError, Task, build_task
+from seqfit.tasks import Example, Task, build_task
+from seqfit.tasks.labels import ClassifyTask
 
 
 def task_of(**fields: Any) -> Task:

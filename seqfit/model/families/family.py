@@ -29,8 +29,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.activations import NewGELUActivation
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from seqfit.data.encode import TextEncoder
-from seqfit.data.micro_batch import Padding
+from seqfit.data import Padding, TextEncoder
 from seqfit.kernels import Layout, SeededDropout
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.data.encode import TextEncoder
+from seqfit.data import TextEncoder
 from seqfit.model.families.bart import Bart
-from seqfit.recipe.schema import TaskRecipe
+from seqfit.recipe import TaskRecipe
 
 
 class MarianEncoder(TextEncoder):

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.data.encode import TextEncoder
+from seqfit.data import TextEncoder
 from seqfit.kernels import ReluDropout, RMSNorm, distances
 from seqfit.model.families.family import (
     CurrentLayout,
