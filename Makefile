@@ -41,9 +41,9 @@ check: $(VENV)/installed-test
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not journey'
 
-# One at a time and in order, as a person types them: each uses all cores, and two at once would take turns at spinning.
+# Two at a time, each in its order, as a person types it: half of their time is imports on one core, or waiting.
 journeys: $(VENV)/installed-test
-	$(BIN)/python -m pytest -m journey -p no:randomly -vv --durations 60
+	$(BIN)/python -m pytest -m journey -p no:randomly -n 2 --dist loadgroup -vv --durations 60
 
 clean:
 	rm -rf $(VENV) $(DEMO_RUN)

@@ -41,7 +41,6 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
         ("seqfit trim runs/demo/checkpoint smaller --recipe demo", r"smaller"),
     ],
     "compare": [
-        ("seqfit compare demo --steps 5 --repeats 1 train.batch_examples=8", r"recompute"),
         (
             "seqfit compare demo --budget 45s train.batch_examples=8",
             r"(?s)what\s+fits: .*Ranked by time.*baseline +baseline",

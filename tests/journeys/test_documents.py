@@ -85,7 +85,7 @@ def _write_matrix(person: Person, *, seeds: str, repeats: int, steps: int) -> No
         r"steps: .*": f"steps: {steps}",
         r"warm_up: .*": "warm_up: 1",
         r"gpus: .*": "gpus: [v100-16-sxm]",
-        r"  - classic": "  - recompute",
+        r"  - classic": "  - baseline",
         r"vary: .*": "vary: {train.learning_rate: [1e-4]}",
     }.items():
         text, times = re.subn(rf"(?m)^{pattern}$", few, text)
