@@ -43,7 +43,7 @@ test: check
 
 # Two at a time, each in its order, as a person types it: half of their time is imports on one core, or waiting.
 journeys: $(VENV)/installed-test
-	$(BIN)/python -m pytest -m journey -p no:randomly -n 2 --dist loadgroup -vv --durations 60
+	$(BIN)/python -m pytest -m journey -p no:randomly -n 2 --dist loadscope -vv --durations 60
 
 clean:
 	rm -rf $(VENV) $(DEMO_RUN)

@@ -28,6 +28,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in slow)
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of `make journeys`; the suite has xdist's own."""
+    if config.getoption("dist") != "loadscope":
+        return None
+    from tests.journeys.scheduling import JourneyScheduling
+
+    return JourneyScheduling(config, log)
+
+
 def _shared(name: str, variable: str) -> Path:
     folder = Path(os.environ.get(variable, Path(__file__).resolve().parents[2] / "shared" / name))
     if not folder.is_dir():

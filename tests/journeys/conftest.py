@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -12,12 +11,10 @@ import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.journeys.person import Person
-from tests.journeys.substitutions import NEEDS_SLURM
 from tests.launch.cluster import Cluster, NotStarted, explain_absence
 
 ROOT = Path(__file__).parents[2]
@@ -53,33 +50,10 @@ _WHAT_INSTALLS = ("pyproject.toml", "README.md", "constraints.txt", "seqfit")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of this folder are journeys; two are made at a time, each in its own order (`make journeys`)."""
+    """All of this folder."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.journey)
-    journeys = [item for item in items if item.get_closest_marker("journey") is not None]
-    on_slurm = {_name_journey(item) for item in journeys if _needs_slurm(item)}
-    for item in journeys:
-        name = _name_journey(item)
-        item.add_marker(pytest.mark.xdist_group("slurm" if name in on_slurm else name))
-
-
-def _read_parameters(item: pytest.Item) -> dict[str, Any]:
-    return item.callspec.params if hasattr(item, "callspec") else {}
-
-
-def _name_journey(item: pytest.Item) -> str:
-    """What is typed in one folder, one after the other: a document, a group of commands, else a file of tests."""
-    parameters = _read_parameters(item)
-    return parameters["typed"].document if "typed" in parameters else parameters.get("group", item.path.name)
-
-
-def _needs_slurm(item: pytest.Item) -> bool:
-    """One cluster serves all of them: on two cores a second one would only take from the first."""
-    typed = _read_parameters(item).get("typed")
-    if typed is not None:
-        return re.search(NEEDS_SLURM, typed.text) is not None
-    return _name_journey(item) in ("cluster", "test_cluster.py")
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAMS = ("seqfit", "pip", "make", "python", "torchrun", "srun", "accelerate", "git", "sbatch")
 _SHELLS = ("", "console", "sh", "bash", "shell")
 _INDENT = "    "
@@ -79,6 +81,11 @@ def read_typed(path: Path, name: str) -> list[Typed]:
         elif block.language in _SHELLS:
             found += _read_commands(block, name)
     return found
+
+
+def read_documents() -> list[Typed]:
+    """All that README.md and docs/ let one type."""
+    return [typed for path in DOCUMENTS for typed in read_typed(path, str(path.relative_to(ROOT)))]
 
 
 def _read_commands(block: Block, name: str) -> Iterator[Typed]:

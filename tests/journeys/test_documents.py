@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.journeys.conftest import MINE, ROOT, copy_run, write_squad
-from tests.journeys.markdown import Block, Typed, read_blocks, read_typed
+from tests.journeys.markdown import DOCUMENTS, Block, Typed, read_blocks, read_documents, read_typed
 from tests.journeys.person import Person, Printed, check_readable
 from tests.journeys.substitutions import (
     EXPECTED,
@@ -29,8 +29,7 @@ from tests.journeys.substitutions import (
 )
 from tests.launch.cluster import Cluster
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-TYPED = [typed for path in DOCUMENTS for typed in read_typed(path, str(path.relative_to(ROOT)))]
+TYPED = read_documents()
 
 TWO_PROCESSES = """\
 compute_environment: LOCAL_MACHINE
