@@ -1,4 +1,4 @@
-"""Differences between operating systems, in one place; and the log levels of torch's libraries.
+"""Differences between operating systems, in one place; and the log levels of libraries.
 
 seqfit is developed on Linux. macOS has no `sched_getaffinity` and no /proc; Windows has no `fcntl`, no `resource`, few
 signals, and neither syncs a folder nor replaces a file that is open. No other module checks which system it runs on;
@@ -173,6 +173,22 @@ def quiet_profiler() -> Iterator[None]:
     finally:
         if level is not None and before is not None:
             level.value = before
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """transformers warns of ties and missing heads that are fine here; what matters is raised."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _find_level() -> ctypes.c_int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from seqfit.data import PreparedData, prepare_data
 from seqfit.errors import PlanError
-from seqfit.model import build_text_encoder, load_model_config, load_position_limit, load_tokenizer
+from seqfit.model import ModelConfig, build_text_encoder, load_position_limit, load_tokenizer
 from seqfit.parallel import padding_limits
 from seqfit.planning.candidates import list_layouts
 from seqfit.planning.cluster import ONE_GPU
@@ -66,7 +66,7 @@ def build_request(
     progress: Progress = lambda *_: None,
 ) -> PlanRequest:
     """What the search needs, from files. `data` and the tokens that trimming keeps are given if they are known."""
-    model_config = load_model_config(recipe.model, head_of(recipe.task))
+    model_config = ModelConfig.load(recipe.model, head_of(recipe.task))
     trims = recipe.model.trim_vocabulary is not None or "trim" in recipe.allow
     if data is None and not assumed.without_data:
         tokenizer = load_tokenizer(recipe.model)

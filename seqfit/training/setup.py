@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.data import (
@@ -30,17 +31,14 @@ from seqfit.data import (
 from seqfit.errors import RecipeError
 from seqfit.evaluation import Generator, choose_metrics, explain_fallback, set_start
 from seqfit.model import (
-    build_cost_model,
     build_text_encoder,
     check_vocabulary,
-    explain_untested,
+    choose_weights,
     family_of,
     load_model,
     load_position_limit,
     load_tokenizer,
     read_model_shape,
-    set_head_bias,
-    sum_frozen_bits,
 )
 from seqfit.parallel import (
     SINGLE_PROCESS,
@@ -49,7 +47,6 @@ from seqfit.parallel import (
     World,
     build_rule,
     build_step,
-    choose_weights,
     padding_limits,
 )
 from seqfit.recipe import Recipe
@@ -287,7 +284,7 @@ def _choose_share(model: PreTrainedModel, parallel: ParallelStrategy, world: Wor
     if world.size == 1 or not parallel.splits_batches:
         return WHOLE_BATCH_SHARE
     shape, _ = read_model_shape(model.config.to_dict())
-    cost = TOKENS if shape is None else build_cost_model(shape)
+    cost = TOKENS if shape is None else shape.cost_model()
     return Share(world.rank, world.size, parallel.lockstep, cost)
 
 
@@ -326,13 +323,24 @@ def _load(recipe: Recipe, strategy: Strategy, device: torch.device, corpus: _Cor
     )
 
 
+def sum_frozen_bits(model: nn.Module) -> int:
+    """A number that changes with any byte of a frozen weight, and with its place; 0 where all are trainable."""
+    whole = 0
+    for weight in model.parameters():
+        if not weight.requires_grad:
+            for bits in weight.detach().contiguous().flatten().view(torch.uint8).split(1 << 20):
+                places = torch.arange(1, 2 * len(bits), 2, device=bits.device)  # int64, which wraps around
+                whole = (whole * 31 + int((bits * (places * places * 2654435761 + places)).sum())) % 2**61
+    return whole
+
+
 def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[PreTrainedModel, Events]:
     """In this order: trimming replaces the embeddings, adapters freeze all other weights."""
     head = head_of(recipe.task)
     events: Events = []
     if corpus.kept is None:
         model = load_model(recipe.model, head)
-        check_vocabulary(model, corpus.tokenizer, recipe.model)
+        check_vocabulary(model.get_input_embeddings().num_embeddings, corpus.tokenizer, recipe.model)
     else:
         trimmed = load_trimmed_model(recipe.model, head, corpus.kept)
         model = trimmed.model
@@ -341,20 +349,26 @@ def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[Pr
             events.append(FallbackEvent("trimming", "the whole model was loaded and then trimmed", trimmed.fallback))
     if head is not None and head.problem_type == "regression" and recipe.model.kind == "classifier":
         events.extend(_start_at_mean(model, corpus.data.splits["train"].scores()))
-    untested = explain_untested(recipe.model, model.config.model_type)
+    untested = family_of(model).explain_untested(model.config) if recipe.model.kind == "text-to-text" else None
     events.extend([] if untested is None else [(EventKind.UNTESTED, untested)])
     events.extend(choose_weights(model, recipe.model, strategy))
     return model, events
 
 
 def _start_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> Events:
-    """The head's bias, and a warning where the scores are far from the scale of a new head's outputs."""
+    """The bias of a fresh head, and a warning where the scores are far from the scale of a new head's outputs.
+
+    A head that was trained before keeps its bias, and some heads have none.
+    """
     mean, deviation = float(scores.mean()), float(scores.std())
-    events: Events = (
-        [(EventKind.REGRESSION_HEAD, f"starts at the mean of the training scores, {mean:.4g}")]
-        if set_head_bias(model, mean)
-        else []
-    )
+    events: Events = []
+    inside = set(model.base_model.modules())
+    linears = [part for part in model.modules() if isinstance(part, nn.Linear) and part not in inside]
+    last = linears[-1] if linears else None
+    if last is not None and last.bias is not None and last.out_features == 1 and last.bias.item() == 0:
+        with torch.no_grad():
+            last.bias.fill_(mean)
+        events.append((EventKind.REGRESSION_HEAD, f"starts at the mean of the training scores, {mean:.4g}"))
     if deviation and not _HEAD_REACHES[0] <= deviation <= _HEAD_REACHES[1]:
         events.append(
             (

@@ -4,15 +4,13 @@ from seqfit.model.families.family import (
     CurrentLayout,
     Family,
     Head,
-    ModelShape,
-    Start,
     build_text_encoder,
     family_of,
-    find_block_side,
     find_family,
-    is_feed_forward,
+    find_place,
     list_families,
     list_tested_types,
+    read_model_shape,
 )
 from seqfit.model.families.refused import REFUSED
 
@@ -21,13 +19,11 @@ __all__ = [
     "CurrentLayout",
     "Family",
     "Head",
-    "ModelShape",
-    "Start",
     "build_text_encoder",
     "family_of",
-    "find_block_side",
     "find_family",
-    "is_feed_forward",
+    "find_place",
     "list_families",
     "list_tested_types",
+    "read_model_shape",
 ]
