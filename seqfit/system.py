@@ -11,6 +11,7 @@ each function here says what it does where the system lacks something:
     sync_path           the entries of a folder are synced where folders can be opened
     replace_file        os.replace, retried on Windows while a reader has the old file open
     quote               an argument of a command to paste, quoted for the system's shell
+    read_queued_seconds None: the kernel does not count how long a thread waits for a core
     own_session         options of Popen: Ctrl-C in this terminal does not reach the child
 
 Two libraries print lines around torch's profiler that mean nothing to a user. They are silenced unless the user has set
@@ -141,6 +142,14 @@ def quote(word: object) -> str:
 def is_root() -> bool:
     """Whether the user is root; Windows has no such user."""
     return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def read_queued_seconds() -> float | None:
+    """How long this thread has waited for a core since it started; None where the kernel doesn't count it."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text("utf-8").split()[1]) / 1e9
+    except (OSError, IndexError):
+        return None
 
 
 def _find_module(name: str) -> ModuleType | None:

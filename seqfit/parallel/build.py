@@ -22,19 +22,12 @@ from seqfit.model import LossModel, LossRule, PackedModel, family_of
 from seqfit.parallel.balance import estimate_block_times
 from seqfit.parallel.deepspeed import DeepSpeedStrategy
 from seqfit.parallel.distributed import DdpStrategy, FsdpStrategy
+from seqfit.parallel.execution import compile_blocks, enable_recompute, keep_outputs_in_fp32
 from seqfit.parallel.pipeline import Pipeline, PipelineStrategy
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe import Recipe, TrainRecipe
 from seqfit.rundir import EventKind, Events, FallbackEvent, ParallelEvent
-from seqfit.step import (
-    ParallelStrategy,
-    Precision,
-    TrainStep,
-    build_optimizer,
-    compile_blocks,
-    enable_recompute,
-    keep_outputs_in_fp32,
-)
+from seqfit.step import ParallelStrategy, Precision, TrainStep, build_optimizer
 from seqfit.strategy import Strategy, check_processes
 
 SHORT_ON_CPU, SHORT_ON_GPU = 32, 512  # tokens

@@ -20,7 +20,7 @@ from seqfit.planning.shape import Workload, assume_workload, build_workload
 from seqfit.planning.target import Target
 from seqfit.progress import Progress
 from seqfit.recipe import Recipe
-from seqfit.step import choose_auto
+from seqfit.step import Precision
 from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.tasks import head_of
 from seqfit.trimming import check_trimmable, choose_vocabulary, count_tokens, is_trimmable
@@ -98,7 +98,7 @@ def choose_precision_name(strategy: Strategy, target: Target, allow: tuple[str, 
     """As training chooses it, for a device that need not be available here."""
     if strategy.precision != "auto":
         return strategy.precision
-    return choose_auto(has_bf16=target.has_bf16, allow=allow)
+    return Precision.resolve_auto(has_bf16=target.has_bf16, allow=allow)
 
 
 def summarise_plan(

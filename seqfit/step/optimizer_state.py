@@ -17,8 +17,6 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-StateValue = int | float | bool | None
-
 
 def allocate_state(optimizer: torch.optim.Optimizer) -> None:
     """For every weight without state; weights stay bit-exact."""
@@ -40,10 +38,10 @@ def allocate_state(optimizer: torch.optim.Optimizer) -> None:
 
 def read_state(
     optimizer: torch.optim.Optimizer, model: nn.Module
-) -> tuple[dict[str, torch.Tensor], dict[str, StateValue]]:
+) -> tuple[dict[str, torch.Tensor], dict[str, float | None]]:
     """The state's tensors, not copied, and its plain numbers, by the names of the weights in the model."""
     tensors: dict[str, torch.Tensor] = {}
-    values: dict[str, StateValue] = {}
+    values: dict[str, float | None] = {}
     for parameter, key in _named(optimizer, model):
         for name, value in optimizer.state[parameter].items():
             if isinstance(value, torch.Tensor):
@@ -53,7 +51,7 @@ def read_state(
     return tensors, values
 
 
-def restore_values(optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, StateValue]) -> None:
+def restore_values(optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, float | None]) -> None:
     """Restore the plain numbers that `read_state` returned; its tensors are copied in place before."""
     for parameter, key in _named(optimizer, model):
         state = optimizer.state[parameter]

@@ -1,4 +1,4 @@
-"""The update rule of a recipe or a strategy, the update in the backward, and the learning-rate schedule.
+"""The update rule of a recipe or a strategy, and the update in the backward.
 
 **Update rule.** In: a model, the recipe's rule and learning rate, the strategy's kernel and override. Out: the
 optimizer over all trainable parameters, and a sentence about the choice, for the run's events.
@@ -28,18 +28,12 @@ looks for overflow in all of them; nor with several processes: DDP sums a gradie
 sharded weights are untested. `strategy/conflicts.py` refuses all of it before a step is built. After an error during a
 backward some weights are updated and others are not: `updated` counts them, and only a snapshot restores the weights
 that the step started with.
-
-**Schedule.** A factor of the peak learning rate for each step.
-
-    linear, 2 warm-up steps of 6:   step 1 2 3 4 5 6  ->  0.5 1 1 0.75 0.5 0.25 (then 0)
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import math
-from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Literal
@@ -49,7 +43,7 @@ from torch import nn
 
 from seqfit.errors import RecipeError
 from seqfit.model import family_of
-from seqfit.recipe import OptimizerRecipe, ScheduleRecipe
+from seqfit.recipe import OptimizerRecipe
 from seqfit.strategy import EIGHT_BIT_PACKAGES
 
 OptimizerKernel = Literal["auto", "fused", "foreach", "loop"]
@@ -176,45 +170,3 @@ class InBackward:
         finally:
             self.optimizer.param_groups = groups
         parameter.grad = None
-
-
-class Schedule:
-    """Factor of the peak rate: a function of the step, and for plateau also of evaluations."""
-
-    def __init__(self, recipe: ScheduleRecipe, total_steps: int) -> None:
-        self._recipe = recipe
-        self._total = total_steps
-        self._plateau_factor = 1.0
-        self._stale = 0
-
-    def factor(self, step: int) -> float:
-        """For update number `step`, counted from 1."""
-        warmup = self._recipe.warmup_steps
-        if step <= warmup:
-            return step / warmup
-        name = self._recipe.name
-        if name == "plateau":
-            return self._plateau_factor
-        if name == "inverse_sqrt":
-            return math.sqrt(max(warmup, 1) / max(step, 1))
-        done = min(1.0, (step - 1 - warmup) / max(1, self._total - warmup))
-        if name == "linear":
-            return self._recipe.floor + (1 - self._recipe.floor) * (1 - done)
-        if name == "cosine":
-            return self._recipe.floor + (1 - self._recipe.floor) * (1 + math.cos(math.pi * done)) / 2
-        return 1.0
-
-    def read_state(self) -> dict[str, float]:
-        return {"plateau_factor": self._plateau_factor, "stale": self._stale}
-
-    def restore_state(self, state: Mapping[str, Any]) -> None:
-        self._plateau_factor, self._stale = float(state["plateau_factor"]), int(state["stale"])
-
-    def observe(self, improved: bool) -> bool:
-        """After an evaluation: whether plateau lowers the rate because of it."""
-        self._stale = 0 if improved else self._stale + 1
-        if self._recipe.name != "plateau" or self._stale < self._recipe.patience:
-            return False
-        self._stale = 0
-        self._plateau_factor *= self._recipe.factor
-        return True

@@ -27,7 +27,8 @@ from seqfit.data import GlobalBatch, Loader
 from seqfit.hardware import match_card
 from seqfit.model import ModelShape, read_model_shape
 from seqfit.rundir import RunWriter, StepRecord
-from seqfit.step import ClockMoment, Precision, StepClock, StepOutcome, read_queued_seconds
+from seqfit.step import ClockMoment, Precision, StepClock, StepOutcome
+from seqfit.system import read_queued_seconds
 from seqfit.telemetry import read_resident_bytes
 from seqfit.training.setup import TrainingSetup
 from seqfit.training.view import TrainingView

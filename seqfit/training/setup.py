@@ -7,7 +7,6 @@ What was decided on the way becomes events of the run.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -40,15 +39,7 @@ from seqfit.model import (
     load_tokenizer,
     read_model_shape,
 )
-from seqfit.parallel import (
-    SINGLE_PROCESS,
-    BuiltStep,
-    GatherTarget,
-    World,
-    build_rule,
-    build_step,
-    padding_limits,
-)
+from seqfit.parallel import SINGLE_PROCESS, BuiltStep, GatherTarget, World, build_rule, build_step, padding_limits
 from seqfit.recipe import Recipe
 from seqfit.rundir import EventKind, Events, FallbackEvent, PlainEvent
 from seqfit.step import ParallelStrategy, Precision, TrainStep, choose_device, choose_precision, explain_unused_gpu
@@ -57,6 +48,7 @@ from seqfit.tasks import Task, build_task, head_of
 from seqfit.telemetry import read_resident_bytes
 from seqfit.training.coordination import Coordination
 from seqfit.training.measurement import RunPrediction, predict_run
+from seqfit.training.rng import seed_everything
 from seqfit.training.view import TrainingView
 from seqfit.trimming import KeptTokens, check_trimmable, choose_vocabulary, count_tokens, load_trimmed_model, remap_data
 from seqfit.units import format_bytes
@@ -399,13 +391,6 @@ def choose_answer_length(data: PreparedData, position_limit: int | None) -> int:
     """A quarter more than any target, because later answers may be longer; within the model's positions."""
     longest = max(int(split.target_lengths.max(initial=0)) for split in data.splits.values())
     return smaller_limit(longest + longest // 4 + 1, None if position_limit is None else position_limit - 1) or 1
-
-
-def seed_everything(seed: int) -> None:
-    """Python's, numpy's and torch's RNG, on every device."""
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
 
 
 def _count_steps(recipe: Recipe, loader: Loader) -> int:

@@ -25,9 +25,9 @@ from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.packing import PackedModel
 from seqfit.parallel import pipeline as pipelines
+from seqfit.parallel.execution import Recompute, enable_recompute
 from seqfit.parallel.pipeline import Pipeline, count_rows, round_rows
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.step.execution import Recompute, enable_recompute
 
 WORLD = 4
 WAIT = timedelta(seconds=120)  # for the other processes: none hangs where one has failed

@@ -17,10 +17,10 @@ from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.packing import PackedModel
 from seqfit.parallel.balance import split_stages
+from seqfit.parallel.execution import Recompute, enable_recompute
 from seqfit.parallel.parts import assign_parts
 from seqfit.parallel.pipeline import LEAST_WIRE_ROWS, StageModel, round_rows
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.step.execution import Recompute, enable_recompute
 
 KINDS = ("t5", "mt5", "umt5", "deep-decoder", "bart", "marian")
 LENGTHS = (((5, 3), (2, 9)), ((4,), (1,)))  # sources and targets of two micro-batches
