@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from seqfit.model.families import read_model_shape
+from seqfit.model.families.family import read_model_shape
 
 
 def count_step_flops(config: dict[str, Any], lengths: Iterable[tuple[int, int]]) -> int:

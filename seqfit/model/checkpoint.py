@@ -17,7 +17,7 @@ from typing import Any
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.errors import ModelError
-from seqfit.model.families import family_of
+from seqfit.model.families.family import family_of
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.model.trainable import has_adapters, merged_state_dict, save_adapter
 from seqfit.recipe import LABEL_JOINT, ModelRecipe, TaskRecipe

@@ -31,7 +31,8 @@ from transformers import (
 from seqfit import hub
 from seqfit.errors import ModelError
 from seqfit.hub import is_path, is_remote_code_trusted, use_hub
-from seqfit.model.families import REFUSED, family_of, list_tested_types
+from seqfit.model.families.family import family_of, list_tested_types
+from seqfit.model.families.refused import REFUSED
 from seqfit.recipe import ModelRecipe
 from seqfit.system import quiet_transformers
 from seqfit.tasks import ClassifierHead

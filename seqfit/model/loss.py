@@ -21,7 +21,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from seqfit.kernels import IGNORED_INDEX, linear_loss_sum
-from seqfit.model.families import Head, family_of
+from seqfit.model.families.family import Head, family_of
 from seqfit.model.packing import PackedModel
 from seqfit.tasks import Label
 

@@ -24,7 +24,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from seqfit.kernels import Layout, attend_blockwise, attend_padded, is_blockwise
-from seqfit.model.families import CurrentLayout, family_of
+from seqfit.model.families.family import CurrentLayout, family_of
 
 NAME = "seqfit"  # of the attention function
 

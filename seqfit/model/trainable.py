@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from seqfit.errors import ModelError, RecipeError, did_you_mean
-from seqfit.model.families import family_of
+from seqfit.model.families.family import family_of
 from seqfit.recipe import LoraRecipe, ModelRecipe
 from seqfit.rundir import EventKind, Events
 from seqfit.strategy import Strategy
@@ -66,7 +65,7 @@ def choose_weights(model: PreTrainedModel, recipe: ModelRecipe, strategy: Strate
         events.append((EventKind.LORA, add_adapters(model, lora)))
     frozen = [*dict.fromkeys([*recipe.freeze, *strategy.freeze])]
     if frozen:
-        events.append((EventKind.FREEZE, freeze_parts(model, frozen).text))
+        events.append((EventKind.FREEZE, freeze_parts(model, frozen)))
     return events
 
 
@@ -176,17 +175,8 @@ def _choose_targets(model: nn.Module, wanted: list[str] | None) -> list[str]:
     return [path for path in paths if any(path in matches for matches in found.values())]
 
 
-@dataclass(frozen=True)
-class FreezeReport:
-    """Numbers of weights, each tensor counted once, and what was done in a sentence."""
-
-    trainable: int
-    frozen: int
-    text: str
-
-
-def freeze_parts(model: PreTrainedModel, parts: Sequence[str]) -> FreezeReport:
-    """Freeze in place; parts are 'embeddings' and 'encoder'. What was frozen before stays so."""
+def freeze_parts(model: PreTrainedModel, parts: Sequence[str]) -> str:
+    """Freeze in place; parts are 'embeddings' and 'encoder'. What was frozen before stays so. Returns what was done."""
     tables = _find_tables(model)
     chosen = {"embeddings": tables, "encoder": _find_encoder(model, tables)}
     for part in parts:
@@ -198,7 +188,7 @@ def freeze_parts(model: PreTrainedModel, parts: Sequence[str]) -> FreezeReport:
     text = f"{' and '.join(parts)} frozen: {counts}"
     if "embeddings" in parts and _has_tied_head(model):
         text += "; the head is the same matrix as the embeddings and is frozen, too"
-    return FreezeReport(trainable, frozen, text)
+    return text
 
 
 def _find_tables(model: nn.Module) -> list[nn.Parameter]:

@@ -1,14 +1,15 @@
 from seqfit.step.clock import ClockMoment as ClockMoment
 from seqfit.step.clock import StepClock as StepClock
 from seqfit.step.optimizers import build_optimizer as build_optimizer
-from seqfit.step.peak import MeasuredPeak as MeasuredPeak
-from seqfit.step.peak import measure_peak as measure_peak
 from seqfit.step.precision import Precision as Precision
 from seqfit.step.precision import choose_device as choose_device
 from seqfit.step.precision import choose_precision as choose_precision
 from seqfit.step.precision import explain_unused_gpu as explain_unused_gpu
 from seqfit.step.precision import find_cpu_bf16 as find_cpu_bf16
 from seqfit.step.precision import find_missing_kernels as find_missing_kernels
+from seqfit.step.profiler import MeasuredPeak as MeasuredPeak
+from seqfit.step.profiler import measure_peak as measure_peak
+from seqfit.step.profiler import torch_profiler as torch_profiler
 from seqfit.step.step import ParallelStrategy as ParallelStrategy
 from seqfit.step.step import StepOutcome as StepOutcome
 from seqfit.step.step import TrainStep as TrainStep

@@ -36,8 +36,7 @@ from seqfit.data import GlobalBatch, MicroBatch
 from seqfit.model import LossModel
 from seqfit.rundir import Phase
 from seqfit.step.clock import StepClock
-from seqfit.step.optimizer_state import allocate_state, read_state, restore_values
-from seqfit.step.optimizers import InBackward, set_learning_rate
+from seqfit.step.optimizers import InBackward, allocate_state, read_state, restore_values, set_learning_rate
 from seqfit.step.precision import Precision
 
 _CLIP_EPSILON = 1e-6  # torch's own, so that clipping in the optimizer gives the same result

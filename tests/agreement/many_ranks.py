@@ -26,7 +26,7 @@ from transformers import PreTrainedModel
 
 from seqfit.data.loader import WHOLE_BATCH_SHARE, Loader, Share
 from seqfit.data.micro_batch import Padding
-from seqfit.model.families import read_model_shape
+from seqfit.model.families.family import read_model_shape
 from seqfit.model.load import load_model
 from seqfit.model.trainable import find_blocks
 from seqfit.parallel.build import BuiltStep, build_rule, build_step

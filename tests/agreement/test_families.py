@@ -26,8 +26,7 @@ from seqfit.data.micro_batch import MicroBatch, Padding, collate
 from seqfit.errors import ModelError
 from seqfit.evaluation.generator import Generator, generate_sources
 from seqfit.evaluation.start import set_start
-from seqfit.model.families import (
-    REFUSED,
+from seqfit.model.families.family import (
     build_text_encoder,
     family_of,
     find_family,
@@ -36,6 +35,7 @@ from seqfit.model.families import (
     list_tested_types,
     read_model_shape,
 )
+from seqfit.model.families.refused import REFUSED
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.model.loss import LossModel, LossRule, decoder_states
 from seqfit.model.packing import PackedModel

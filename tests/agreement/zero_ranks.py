@@ -27,7 +27,7 @@ import torch.distributed as dist
 
 from seqfit.data.loader import Loader, Share
 from seqfit.data.micro_batch import Padding
-from seqfit.model.families import read_model_shape
+from seqfit.model.families.family import read_model_shape
 from seqfit.model.load import load_model
 from seqfit.parallel import deepspeed as zero
 from seqfit.parallel.build import build_rule, build_step

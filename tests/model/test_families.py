@@ -12,7 +12,9 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, T5Config, T5ForCondi
 
 import seqfit
 from seqfit.errors import ModelError
-from seqfit.model.families import REFUSED, family, family_of, list_families
+from seqfit.model.families import family
+from seqfit.model.families.family import family_of, list_families
+from seqfit.model.families.refused import REFUSED
 from seqfit.model.load import ModelConfig, load_model, load_tokenizer
 from seqfit.model.loss import decoder_states
 from seqfit.recipe.schema import ModelRecipe

@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
-from seqfit.model.families import read_model_shape
+from seqfit.model.families.family import read_model_shape
 from seqfit.model.flops import ModelShape
 
 

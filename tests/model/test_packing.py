@@ -12,7 +12,7 @@ from transformers.activations import NewGELUActivation
 
 from seqfit.kernels.dropout_norm import ReluDropout, RMSNorm, SeededDropout
 from seqfit.kernels.layout import Layout
-from seqfit.model.families import family_of
+from seqfit.model.families.family import family_of
 from seqfit.model.load import load_model
 from seqfit.model.packing import PackedModel, make_lean
 from seqfit.recipe.schema import ModelRecipe

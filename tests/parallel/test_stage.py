@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from seqfit.data.micro_batch import MicroBatch, Padding, collate
-from seqfit.model.families import family_of
+from seqfit.model.families.family import family_of
 from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.packing import PackedModel

@@ -19,8 +19,8 @@ WIDE |= {"profiling": 23, "recipe": 45, "rundir": 65, "tasks": 25}
 DOORS = sorted(folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").is_file())
 DOORS.remove("cli")  # nobody imports it
 # Functions called like their module: the import system would put the module in the function's place.
-PUBLIC = {"download", "evaluate", "export_figures", "plan", "profile", "resolve", "scale", "torch_profiler", "track"}
-PUBLIC |= {"train", "trim"}
+PUBLIC = {"download", "evaluate", "export_figures", "plan", "profile", "resolve", "scale", "track", "train"}
+PUBLIC |= {"trim"}
 
 
 def imports_from_outside(package: str) -> list[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ import pytest
 
 from seqfit.data.tokenized import TokenizedSplit
 from seqfit.errors import RunError
-from seqfit.model.families import read_model_shape
+from seqfit.model.families.family import read_model_shape
 from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files

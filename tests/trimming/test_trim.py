@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from seqfit.errors import ModelError
-from seqfit.model.families import find_family
+from seqfit.model.families.family import find_family
 from seqfit.model.load import load_model
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
