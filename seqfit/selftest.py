@@ -29,7 +29,7 @@ from transformers import (
 
 from seqfit.data import GlobalBatch, MicroBatch, Padding, collate, pin_batch
 from seqfit.kernels import MaskSource
-from seqfit.model import ModelConfig, quiet
+from seqfit.model import ModelConfig
 from seqfit.parallel import build_execution
 from seqfit.planning import (
     FakeStep,
@@ -44,6 +44,7 @@ from seqfit.planning import (
 from seqfit.recipe import ModelRecipe, TrainRecipe
 from seqfit.step import Precision, TrainStep
 from seqfit.strategy import Strategy
+from seqfit.system import quiet_transformers
 from seqfit.units import format_bytes
 
 SELFTEST_TOLERANCE = {"fp32": 1e-4, "bf16": 0.05, "fp16": 0.05}  # of the loss, and of the largest gradient
@@ -145,7 +146,7 @@ def _check_masks(device: torch.device) -> SelfCheck:
 
 def _build(kind: Any, config: Any) -> Any:
     """Random weights, the same each time."""
-    with torch.random.fork_rng(devices=[]), quiet():
+    with torch.random.fork_rng(devices=[]), quiet_transformers():
         torch.manual_seed(0)
         return kind(config)
 

@@ -1,4 +1,4 @@
-"""Differences between operating systems, in one place; and the log levels of torch's libraries.
+"""Differences between operating systems, in one place; and the log levels of libraries.
 
 seqfit is developed on Linux. macOS has no `sched_getaffinity` and no /proc; Windows has no `fcntl`, no `resource`, few
 signals, and neither syncs a folder nor replaces a file that is open. No other module checks which system it runs on;
@@ -11,6 +11,7 @@ each function here says what it does where the system lacks something:
     sync_path           the entries of a folder are synced where folders can be opened
     replace_file        os.replace, retried on Windows while a reader has the old file open
     quote               an argument of a command to paste, quoted for the system's shell
+    read_queued_seconds None: the kernel does not count how long a thread waits for a core
     own_session         options of Popen: Ctrl-C in this terminal does not reach the child
 
 Two libraries print lines around torch's profiler that mean nothing to a user. They are silenced unless the user has set
@@ -143,6 +144,14 @@ def is_root() -> bool:
     return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
+def read_queued_seconds() -> float | None:
+    """How long this thread has waited for a core since it started; None where the kernel doesn't count it."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text("utf-8").split()[1]) / 1e9
+    except (OSError, IndexError):
+        return None
+
+
 def _find_module(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
@@ -173,6 +182,22 @@ def quiet_profiler() -> Iterator[None]:
     finally:
         if level is not None and before is not None:
             level.value = before
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """transformers warns of ties and missing heads that are fine here; what matters is raised."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _find_level() -> ctypes.c_int | None:

@@ -231,8 +231,9 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -
     """Name of a tiny config -> folder with random weights and a tokenizer, made once a session."""
     import torch
 
-    from seqfit.model.load import load_model, quiet
+    from seqfit.model.load import load_model
     from seqfit.recipe.schema import ModelRecipe
+    from seqfit.system import quiet_transformers
     from seqfit.tasks import ClassifierHead
 
     @cache
@@ -245,7 +246,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -
         model = load_model(
             ModelRecipe(path=str(folder), kind=kind, weights="random"), ClassifierHead(("yes", "no", "maybe"))
         )
-        with quiet():
+        with quiet_transformers():
             (model.base_model if name == "bert" else model).save_pretrained(folder)
         return folder
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from seqfit.model.flops import count_training_flops, read_model_shape
+from seqfit.model.families.family import read_model_shape
 
 
 def count_step_flops(config: dict[str, Any], lengths: Iterable[tuple[int, int]]) -> int:
@@ -17,7 +17,7 @@ def count_step_flops(config: dict[str, Any], lengths: Iterable[tuple[int, int]])
     shape, reason = read_model_shape({"model_type": "t5"} | config)
     assert shape is not None, reason
     sources, targets = zip(*lengths, strict=True)
-    return count_training_flops(shape, sources, targets)
+    return shape.training_flops(sources, targets)
 
 
 def measure_matmul_rate(tokens: int, *, times: int = 9) -> float:

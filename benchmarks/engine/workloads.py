@@ -132,8 +132,9 @@ def write_model(folder: Path, config: dict[str, Any]) -> None:
     """Random weights of a fixed seed, whole or not at all."""
     import torch
 
-    from seqfit.model.load import load_model, quiet
+    from seqfit.model.load import load_model
     from seqfit.recipe.schema import ModelRecipe
+    from seqfit.system import quiet_transformers
 
     draft = folder.with_suffix(".draft")
     shutil.rmtree(draft, ignore_errors=True)
@@ -141,6 +142,6 @@ def write_model(folder: Path, config: dict[str, Any]) -> None:
     (draft / "config.json").write_text(json.dumps(config))
     torch.manual_seed(0)
     model = load_model(ModelRecipe(path=str(draft), weights="random"))
-    with quiet():
+    with quiet_transformers():
         model.save_pretrained(draft)
     draft.rename(folder)

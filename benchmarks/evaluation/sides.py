@@ -38,10 +38,11 @@ from benchmarks.engine.workloads import MODELS, write_model
 from benchmarks.trainer import to_feature
 from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
 from seqfit.evaluation.generator import Generator, generate_split
-from seqfit.model.load import load_model, load_tokenizer, quiet
+from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.step.precision import Precision
+from seqfit.system import quiet_transformers
 from seqfit.training.setup import choose_answer_length
 
 END = 1  # T5's
@@ -161,7 +162,7 @@ def build_trainer(
             )
             order = list(trainer._get_eval_sampler(features))
             settings = {"num_beams": 1, "do_sample": False, "max_new_tokens": rows.max_new_tokens}
-            with quiet():
+            with quiet_transformers():
                 predicted = trainer.predict(features, **settings).predictions
         ids = np.where(predicted < 0, 0, predicted)
         tokenizer.batch_decode(ids, skip_special_tokens=True)

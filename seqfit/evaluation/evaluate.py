@@ -22,15 +22,7 @@ from seqfit.evaluation.scoring import SplitScores, choose_metrics, score_split
 from seqfit.evaluation.start import set_start
 from seqfit.evaluation.threshold import DEFAULT_THRESHOLD
 from seqfit.inspection import Data, replace_data
-from seqfit.model import (
-    Checkpoint,
-    build_text_encoder,
-    load_checkpoint,
-    load_model,
-    load_tokenizer,
-    position_limit,
-    read_metadata,
-)
+from seqfit.model import Checkpoint, GenerationMetadata, build_text_encoder, load_model, load_tokenizer
 from seqfit.progress import Progress
 from seqfit.recipe import Recipe, load_recipe
 from seqfit.rundir import DataEvent, EvaluationRecord, EventKind, Run, RunWriter, files, write_json
@@ -62,18 +54,17 @@ def evaluate(
     if data is not None:
         replaced, title = replace_data(recipe, data, split)
         recipe = load_recipe(recipe, replaced)
-    checkpoint = _start_of(run, recipe) if before else load_checkpoint(run.checkpoint)
+    checkpoint = _start_of(run, recipe) if before else Checkpoint.load(run.checkpoint)
     checkpoint = replace(checkpoint, metadata=replace(checkpoint.metadata, task=recipe.task))
     generator = build_generator(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
     task = build_task(recipe.task)
     metrics, _ = choose_metrics(task, recipe.eval)
-    limits = position_limit(checkpoint.model.config)
     prepared = prepare_data(
         recipe,
         checkpoint.tokenizer,
         (split,),
         encoder=build_text_encoder(checkpoint.tokenizer),
-        position_limit=limits,
+        position_limit=checkpoint.position_limit,
         allow_bad_rows=True,
         progress=progress,
     )
@@ -100,12 +91,12 @@ class Predictor:
 
     def __init__(self, run: Run | str | Path, batch_tokens: int = 8192) -> None:
         folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
-        checkpoint = load_checkpoint(folder)
+        checkpoint = Checkpoint.load(folder)
         self._task = build_task(checkpoint.metadata.task)
         check_languages(self._task.recipe, checkpoint.tokenizer, has_targets=checkpoint.metadata.kind != "classifier")
         self._tokenizer_name = type(checkpoint.tokenizer).__name__
         self._encoder = build_text_encoder(checkpoint.tokenizer)
-        self._limit = smaller_limit(self._task.recipe.max_source_tokens, position_limit(checkpoint.model.config))
+        self._limit = smaller_limit(self._task.recipe.max_source_tokens, checkpoint.position_limit)
         self._generator = build_generator(checkpoint, Strategy(), ["bf16"], batch_tokens)
 
     @property
@@ -186,7 +177,7 @@ def _find_checkpoint(path: Path) -> Path:
 
 def _start_of(run: Run, recipe: Recipe) -> Checkpoint:
     """The model before fine-tuning, with the metadata of the run's checkpoint: both generate in the same way."""
-    metadata = read_metadata(run.checkpoint).at_start()
+    metadata = GenerationMetadata.read(run.checkpoint).at_start()
     return Checkpoint(load_model(recipe.model, head_of(recipe.task)), load_tokenizer(recipe.model), metadata)
 
 

@@ -37,27 +37,11 @@ from seqfit.data import (
     collate_rows,
     split_micro_batches,
 )
+from seqfit.evaluation.decode import encode, find_answered, generate, generate_from, read_targets, score_targets
+from seqfit.evaluation.greedy import GreedyRule, Sources, decode_greedily, explain_why_not_greedy, join_sources
+from seqfit.evaluation.start import Start
 from seqfit.evaluation.threshold import DEFAULT_THRESHOLD, Threshold, find_threshold
-from seqfit.model import (
-    GreedyRule,
-    Sources,
-    Start,
-    blank_label,
-    build_generation_config,
-    class_logits,
-    decode_greedily,
-    encode,
-    explain_why_not_greedy,
-    family_of,
-    find_answered,
-    generate,
-    generate_from,
-    head_loss_sum,
-    join_sources,
-    read_targets,
-    score_targets,
-    token_loss_sum,
-)
+from seqfit.model import LossRule, build_generation_config, family_of
 from seqfit.recipe import LABEL_JOINT
 from seqfit.rundir import FallbackEvent
 from seqfit.step import Precision
@@ -148,7 +132,7 @@ def generate_sources(
     generator: Generator, sources: Sequence[TokenIds], languages: Sequence[str | None] | None = None
 ) -> list[str]:
     """Texts for tokenized sources, in their order; `languages` are the codes of the target languages."""
-    blank = blank_label(generator.model.config)
+    blank = LossRule.blank_label(generator.model.config)
     split = _SourcesOnly(sources, languages or [None] * len(sources), blank)
     return generate_split(generator, split, np.arange(len(sources))).texts
 
@@ -257,9 +241,8 @@ class _LabelQueue(_ImmediateQueue):
         head = self._generator.head
         batch = piece.batch.to(self._generator.precision.device)
         assert head is not None
-        assert batch.source_mask is not None
-        logits_BC = class_logits(self._model, batch.source_ids, batch.source_mask)
-        self._losses.append(head_loss_sum(self._model, logits_BC, batch.labels))
+        logits_BC = self._model(input_ids=batch.source_ids, attention_mask=batch.source_mask).logits.float()
+        self._losses.append(LossRule().head_loss_sum(self._model.config, logits_BC, batch.labels))
         rows = piece.rows.tolist()
         match head.problem_type:
             case "regression":
@@ -284,7 +267,7 @@ class _SearchQueue(_ImmediateQueue):
             decoder_input_ids=batch.decoder_ids,
             use_cache=False,
         ).logits
-        self._losses.append(token_loss_sum(logits_BTV, batch.labels))
+        self._losses.append(LossRule().token_loss_sum(logits_BTV, batch.labels))
         generation = self._generator.generation
         if piece.starts is None:
             ids_BT = generate(self._model, encoding, batch.source_mask, generation, batch.source_ids)
@@ -300,9 +283,6 @@ class _GreedyQueue(_GenerationQueue):
 
     def __init__(self, generator: Generator) -> None:
         super().__init__(generator)
-        head = family_of(generator.model).head(generator.model)
-        assert head is not None  # else generator.fallback is a reason
-        self._head = head
         self._rule = GreedyRule.of(generator.generation)
         self._queued: list[_Queued] = []
 
@@ -316,7 +296,7 @@ class _GreedyQueue(_GenerationQueue):
         states_BTD, sources = read_targets(
             self._model, encoding, mask_BS, piece.source_lengths.tolist(), batch.decoder_ids
         )
-        loss_sum, likeliest_BT = score_targets(self._head, states_BTD, batch.labels)
+        loss_sum, likeliest_BT = score_targets(self._model, states_BTD, batch.labels)
         self._losses.append(loss_sum)
         left = self._write_known(piece, likeliest_BT, batch.labels)
         if left:

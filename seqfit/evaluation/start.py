@@ -13,13 +13,23 @@ the tokenizer's target for an empty text has everything.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.data import TextEncoder, is_column
-from seqfit.model import Start, build_text_encoder, family_of
+from seqfit.model import build_text_encoder, family_of
 from seqfit.recipe import TaskRecipe
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the generation of one answer starts with."""
+
+    start_id: int  # read by the decoder first
+    first_id: int | None  # generated first, whatever is likeliest; None: not forced
+
 
 StartOf = Callable[[str], Start]
 

@@ -36,9 +36,9 @@ def download(
 ) -> Iterator[str]:
     """Everything that training with this recipe reads; yields a line per part."""
     loaded = load_checked_recipe(recipe, overrides)
-    from seqfit.model import load_model_config, load_position_limit, load_tokenizer  # imports torch
+    from seqfit.model import ModelConfig, load_position_limit, load_tokenizer  # imports torch
 
-    load_model_config(
+    ModelConfig.load(
         loaded.model, head_of(loaded.task)
     )  # a model of the recipe's kind, before its weights are downloaded
     yield _fetch_model(loaded.model)

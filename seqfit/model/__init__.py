@@ -1,4 +1,4 @@
-"""transformers' own models, loaded with care: build, loss, decoding, checkpoint folders. No forked model code."""
+"""transformers' own models, loaded with care: build, loss, packing, checkpoint folders. No forked model code."""
 
 from seqfit.doors import open_door
 

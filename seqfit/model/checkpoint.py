@@ -7,20 +7,22 @@ elsewhere is still prompted as in training.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.errors import ModelError
-from seqfit.model.decode import build_generation_config
-from seqfit.model.load import load_model, load_tokenizer, quiet
+from seqfit.model.families.family import family_of
+from seqfit.model.load import load_model, load_tokenizer
 from seqfit.model.trainable import has_adapters, merged_state_dict, save_adapter
 from seqfit.recipe import LABEL_JOINT, ModelRecipe, TaskRecipe
 from seqfit.rundir import replace_folder, start_draft
+from seqfit.system import quiet_transformers
 from seqfit.tasks import LETTERS, columns_of, head_of, render_template, show_choices
 
 _FILE = "seqfit.json"
@@ -55,33 +57,72 @@ class GenerationMetadata:
             case "regression":
                 yield "-0.123456789"
 
+    @classmethod
+    def read(cls, folder: Path) -> GenerationMetadata:
+        try:
+            values: dict[str, Any] = json.loads((folder / _FILE).read_text("utf-8"))
+            return cls(**{**values, "task": TaskRecipe.model_validate(values["task"])})
+        except (OSError, ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, not UTF-8, not a task
+            raise ModelError(
+                f"'{folder}' has no readable {_FILE} ({type(error).__name__}: {error})",
+                "a checkpoint of seqfit records in it how its model was trained",
+                "Give a run directory, or the checkpoint folder inside one",
+            ) from error
+
+    @classmethod
+    def find(cls, model: PreTrainedModel) -> GenerationMetadata | None:
+        """That of the folder which a model was loaded from; None where seqfit has not written it."""
+        folder = Path(model.name_or_path)
+        return cls.read(folder) if (folder / _FILE).is_file() else None
+
+    def write(self, folder: Path) -> None:
+        """Next to the weights. It holds texts and lengths, no token ids: a trimmed vocabulary changes nothing in it."""
+        values = {
+            "kind": self.kind,
+            "task": self.task.model_dump(exclude_none=True),
+            "beams": self.beams,
+            "max_new_tokens": self.max_new_tokens,
+            "step": self.step,
+        } | ({} if self.threshold is None else {"threshold": self.threshold})
+        (folder / _FILE).write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")
+
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded folder."""
+    """What a folder holds."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     metadata: GenerationMetadata
 
+    @classmethod
+    def load(cls, folder: Path) -> Checkpoint:
+        """From a folder that `save` wrote."""
+        metadata = GenerationMetadata.read(folder)
+        recipe = ModelRecipe.model_validate({"path": str(folder), "kind": metadata.kind, "untested": True})
+        return cls(load_model(recipe, head_of(metadata.task)), load_tokenizer(recipe), metadata)
 
-def save_checkpoint(
-    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, metadata: GenerationMetadata
-) -> None:
-    """Written next to the folder, then swapped: a kill always leaves a complete checkpoint in one place."""
-    fresh = start_draft(folder)
-    with quiet():
-        if has_adapters(model):  # merged, so that plain transformers loads it; the adapters alone lie next to it
-            model.save_pretrained(fresh, state_dict=merged_state_dict(model))
-            save_adapter(model, fresh / "adapter")
-        else:
-            model.save_pretrained(fresh)
-        _set_languages(tokenizer, metadata.task)
-        tokenizer.save_pretrained(fresh)
-        if metadata.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
-            build_generation_config(model, metadata.beams, metadata.max_new_tokens).save_pretrained(fresh)
-    write_metadata(fresh, metadata)
-    replace_folder(folder)
+    @property
+    def position_limit(self) -> int | None:
+        """The longest input and output that the model has positions for; None where they are relative."""
+        return family_of(self.model).max_positions(self.model.config)
+
+    def save(self, folder: Path) -> None:
+        """Written next to the folder, then swapped: a kill always leaves a complete checkpoint in one place."""
+        model, metadata = self.model, self.metadata
+        fresh = start_draft(folder)
+        with quiet_transformers():
+            if has_adapters(model):  # merged, so that plain transformers loads it; the adapters alone lie next to it
+                model.save_pretrained(fresh, state_dict=merged_state_dict(model))
+                save_adapter(model, fresh / "adapter")
+            else:
+                model.save_pretrained(fresh)
+            _set_languages(self.tokenizer, metadata.task)
+            self.tokenizer.save_pretrained(fresh)
+            if metadata.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
+                build_generation_config(model, metadata.beams, metadata.max_new_tokens).save_pretrained(fresh)
+        metadata.write(fresh)
+        replace_folder(folder)
 
 
 def _set_languages(tokenizer: PreTrainedTokenizerBase, task: TaskRecipe) -> None:
@@ -91,39 +132,10 @@ def _set_languages(tokenizer: PreTrainedTokenizerBase, task: TaskRecipe) -> None
             setattr(tokenizer, side, code)
 
 
-def load_checkpoint(folder: Path) -> Checkpoint:
-    """Weights, tokenizer and metadata of a folder that `save_checkpoint` wrote."""
-    metadata = read_metadata(folder)
-    recipe = ModelRecipe.model_validate({"path": str(folder), "kind": metadata.kind, "untested": True})
-    return Checkpoint(load_model(recipe, head_of(metadata.task)), load_tokenizer(recipe), metadata)
-
-
-def find_metadata(model: PreTrainedModel) -> GenerationMetadata | None:
-    """That of the folder which a model was loaded from; None where seqfit has not written it."""
-    folder = Path(model.name_or_path)
-    return read_metadata(folder) if (folder / _FILE).is_file() else None
-
-
-def read_metadata(folder: Path) -> GenerationMetadata:
-    """The part of a checkpoint that is ours."""
-    try:
-        values: dict[str, Any] = json.loads((folder / _FILE).read_text("utf-8"))
-        return GenerationMetadata(**{**values, "task": TaskRecipe.model_validate(values["task"])})
-    except (OSError, ValueError, KeyError, TypeError) as error:  # ValueError: not JSON, not UTF-8, not a task
-        raise ModelError(
-            f"'{folder}' has no readable {_FILE} ({type(error).__name__}: {error})",
-            "a checkpoint of seqfit records in it how its model was trained",
-            "Give a run directory, or the checkpoint folder inside one",
-        ) from error
-
-
-def write_metadata(folder: Path, metadata: GenerationMetadata) -> None:
-    """Next to the weights. It holds texts and lengths, no token ids: a trimmed vocabulary changes nothing in it."""
-    values = {
-        "kind": metadata.kind,
-        "task": metadata.task.model_dump(exclude_none=True),
-        "beams": metadata.beams,
-        "max_new_tokens": metadata.max_new_tokens,
-        "step": metadata.step,
-    } | ({} if metadata.threshold is None else {"threshold": metadata.threshold})
-    (folder / _FILE).write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")
+def build_generation_config(model: PreTrainedModel, beams: int, max_new_tokens: int) -> GenerationConfig:
+    """The model's own settings without sampling, with our beams and length."""
+    config = copy.deepcopy(model.generation_config)
+    config.update(do_sample=False, num_beams=beams, max_new_tokens=max_new_tokens, max_length=None)
+    if beams == 1:
+        config.update(early_stopping=False, length_penalty=1.0)  # settings of a beam search, which warn without one
+    return config

@@ -9,9 +9,8 @@ UMT5 are matrices of their own. Loading weights handles that; two cases are corr
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +27,14 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging as transformers_logging
 
 from seqfit import hub
 from seqfit.errors import ModelError
 from seqfit.hub import is_path, is_remote_code_trusted, use_hub
-from seqfit.model.families import REFUSED, find_family, list_tested_types
+from seqfit.model.families.family import family_of, list_tested_types
+from seqfit.model.families.refused import REFUSED
 from seqfit.recipe import ModelRecipe
+from seqfit.system import quiet_transformers
 from seqfit.tasks import ClassifierHead
 
 
@@ -43,7 +43,7 @@ def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
     location = model.tokenizer or model.location
     field = "model.tokenizer" if model.tokenizer else "model.path" if model.path else "model.name"
     _find_files(location, field, needed=_has_tokenizer, what="tokenizer (tokenizer.json, spiece.model or vocab.txt)")
-    with quiet(), warnings.catch_warnings():
+    with quiet_transformers(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")  # Marian's; it never uses it
         try:
             return AutoTokenizer.from_pretrained(location, trust_remote_code=is_remote_code_trusted())
@@ -64,53 +64,35 @@ class ModelConfig:
     raw: dict[str, Any]  # the config file's own text: the class overwrites part of it
     auto: Any  # transformers' Auto class of the recipe's kind
 
+    @classmethod
+    def load(cls, model: ModelRecipe, head: ClassifierHead | None = None) -> ModelConfig:
+        """The model's config as the recipe wants it, checked to be of the recipe's kind."""
+        config, raw = _load_config(model)
+        if model.kind == "text-to-text" and not config.is_encoder_decoder:
+            raise ModelError(
+                f"'{model.location}' is a {config.model_type} model without a decoder",
+                "model.kind is text-to-text, which needs an encoder and a decoder",
+                "Set model.kind=classifier for a task with labels or scores, or choose a T5-type model",
+            )
+        if model.kind == "text-to-text":
+            _check_type(model, config.model_type)
+        _set_dropout(config, model.dropout)
+        if model.kind == "classifier" and head is not None:
+            _set_head(config, head)
+        auto = AutoModelForSeq2SeqLM if model.kind == "text-to-text" else AutoModelForSequenceClassification
+        return cls(config, raw, auto)
+
+    def build(self, model: ModelRecipe, weights: Mapping[str, torch.Tensor] | None = None) -> PreTrainedModel:
+        """The model in fp32 with the weights of its folder, or with those given, by the names that the folder has."""
+        with quiet_transformers():
+            built = _build(self.auto, model, self.config, weights)
+        _respect_untied_head(built, self.raw, model)
+        return built
+
 
 def load_model(model: ModelRecipe, head: ClassifierHead | None = None) -> PreTrainedModel:
     """The model in fp32 on the CPU; of a classifier with this head, fresh unless the folder has it."""
-    return build_model(model, load_model_config(model, head))
-
-
-def load_model_config(model: ModelRecipe, head: ClassifierHead | None = None) -> ModelConfig:
-    """The model's config as the recipe wants it, checked to be of the recipe's kind."""
-    config, raw = _load_config(model)
-    if model.kind == "text-to-text" and not config.is_encoder_decoder:
-        raise ModelError(
-            f"'{model.location}' is a {config.model_type} model without a decoder",
-            "model.kind is text-to-text, which needs an encoder and a decoder",
-            "Set model.kind=classifier for a task with labels or scores, or choose a T5-type model",
-        )
-    if model.kind == "text-to-text":
-        _check_type(model, config.model_type)
-    _set_dropout(config, model.dropout)
-    if model.kind == "classifier" and head is not None:
-        _set_head(config, head)
-    auto = AutoModelForSeq2SeqLM if model.kind == "text-to-text" else AutoModelForSequenceClassification
-    return ModelConfig(config, raw, auto)
-
-
-def build_model(
-    model: ModelRecipe, config: ModelConfig, weights: Mapping[str, torch.Tensor] | None = None
-) -> PreTrainedModel:
-    """The model in fp32 with the weights of its folder, or with those given, by the names that the folder has."""
-    with quiet():
-        built = _build(config.auto, model, config.config, weights)
-    _respect_untied_head(built, config.raw, model)
-    return built
-
-
-def set_head_bias(model: PreTrainedModel, mean: float) -> bool:
-    """Start a fresh regression head at the mean of the training scores; whether that was done.
-
-    A head that was trained before keeps its bias, and some heads have none.
-    """
-    inside = set(model.base_model.modules())
-    linears = [part for part in model.modules() if isinstance(part, nn.Linear) and part not in inside]
-    last = linears[-1] if linears else None
-    if last is None or last.bias is None or last.out_features != 1 or last.bias.item() != 0:
-        return False
-    with torch.no_grad():
-        last.bias.fill_(mean)
-    return True
+    return ModelConfig.load(model, head).build(model)
 
 
 def load_position_limit(model: ModelRecipe) -> int | None:
@@ -120,21 +102,12 @@ def load_position_limit(model: ModelRecipe) -> int | None:
     """
     if model.path is not None and not (Path(model.path) / "config.json").is_file():
         return None
-    return position_limit(_load_config(model)[0])
+    config, _ = _load_config(model)
+    return family_of(config).max_positions(config)
 
 
-def position_limit(config: PreTrainedConfig) -> int | None:
-    """The same from a config."""
-    return find_family(config.model_type).max_positions(config)
-
-
-def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, recipe: ModelRecipe) -> None:
+def check_vocabulary(embeddings: int, tokenizer: PreTrainedTokenizerBase, recipe: ModelRecipe) -> None:
     """A tokenizer of another model gives ids that this one has no embedding for."""
-    check_embeddings(model.get_input_embeddings().num_embeddings, tokenizer, recipe)
-
-
-def check_embeddings(embeddings: int, tokenizer: PreTrainedTokenizerBase, recipe: ModelRecipe) -> None:
-    """The same, where the model isn't loaded yet and only the number of its embeddings is known."""
     if len(tokenizer) > embeddings:
         raise ModelError(
             f"the tokenizer of '{recipe.tokenizer or recipe.location}' has {len(tokenizer)} tokens, "
@@ -144,16 +117,11 @@ def check_embeddings(embeddings: int, tokenizer: PreTrainedTokenizerBase, recipe
         )
 
 
-def count_parameters(model: nn.Module) -> int:
-    """Each tensor once, however many names it has."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def _load_config(model: ModelRecipe) -> tuple[PreTrainedConfig, dict[str, Any]]:
     """The config, and the file's own text as a dict: the class overwrites part of it."""
     field = "model.path" if model.path else "model.name"
     _find_files(model.location, field, needed=lambda folder: (folder / "config.json").is_file(), what="config.json")
-    with quiet():
+    with quiet_transformers():
         try:
             raw, _ = PreTrainedConfig.get_config_dict(model.location)
             return AutoConfig.from_pretrained(model.location, trust_remote_code=is_remote_code_trusted()), raw
@@ -233,20 +201,10 @@ def _check_type(model: ModelRecipe, model_type: str) -> None:
         )
 
 
-def explain_untested(model: ModelRecipe, model_type: str) -> str | None:
-    """The event of a run of a type that seqfit is not tested with; None where it is."""
-    if model.kind != "text-to-text" or model_type in list_tested_types():
-        return None
-    return (
-        f"{model_type} is a type that seqfit is not tested with (model.untested): it runs padded, and its labels, "
-        "decoder inputs and loss are those of the type's own code, not compared with anything"
-    )
-
-
 def _set_dropout(config: PreTrainedConfig, rate: float | None) -> None:
     if rate is None:
         return
-    family = find_family(config.model_type)
+    family = family_of(config)
     for name in family.dropout_fields if rate else (*family.dropout_fields, *family.layer_drop_fields):
         if hasattr(config, name):
             setattr(config, name, rate)
@@ -297,18 +255,3 @@ def _advise_tokenizer(location: str) -> str:
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0].rstrip('.')}"
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """transformers warns of ties and missing heads that are fine here; what matters is raised."""
-    level = transformers_logging.get_verbosity()
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(level)
-        if bars:
-            transformers_logging.enable_progress_bar()

@@ -21,7 +21,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from seqfit.kernels import IGNORED_INDEX, linear_loss_sum
-from seqfit.model.families import Head, family_of
+from seqfit.model.families.family import Head, family_of
 from seqfit.model.packing import PackedModel
 from seqfit.tasks import Label
 
@@ -34,8 +34,50 @@ class LossRule:
     z_loss: float = 0.0
     chunked: bool = True
 
+    def token_loss_sum(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The reference, from logits [..., V] that exist, in fp32: long sums lose digits in half precision."""
+        logits_NV, labels_N = logits.reshape(-1, logits.shape[-1]).float(), labels.flatten()
+        loss = F.cross_entropy(logits_NV, labels_N, reduction="sum", label_smoothing=self.label_smoothing)
+        if self.z_loss:
+            loss = loss + self.z_loss * logits_NV[labels_N != IGNORED_INDEX].logsumexp(-1).square().sum()
+        return loss
 
-PLAIN = LossRule()
+    def states_loss_sum(
+        self, head: Head, states_ND: torch.Tensor, labels_N: torch.Tensor, counted_rows: int | None
+    ) -> torch.Tensor:
+        """From the decoder's last states."""
+        if not self.chunked:
+            return self.token_loss_sum(head.logits(states_ND), labels_N)
+        return linear_loss_sum(
+            head.scaled(states_ND),
+            head.weight_VD,
+            labels_N,
+            bias_V=head.bias_V,
+            label_smoothing=self.label_smoothing,
+            z_loss=self.z_loss,
+            counted_rows=counted_rows,
+        )
+
+    def head_loss_sum(self, config: PreTrainedConfig, logits_BC: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Over the examples, as the head's problem type says; labels [B], or [B, C] where any of them may apply."""
+        match config.problem_type:
+            case "regression":
+                return F.mse_loss(logits_BC[:, 0], labels, reduction="sum")
+            case "multi_label_classification":
+                return F.binary_cross_entropy_with_logits(logits_BC, labels, reduction="sum") / logits_BC.shape[1]
+            case _:
+                return F.cross_entropy(logits_BC, labels, reduction="sum", label_smoothing=self.label_smoothing)
+
+    @staticmethod
+    def blank_label(config: PreTrainedConfig) -> Label:
+        """Any label that fits a head with this config, where it does not matter which."""
+        match config.problem_type:
+            case "regression":
+                return 0.0
+            case "multi_label_classification":
+                return [False] * config.num_labels
+            case _:
+                return 0
 
 
 class LossModel(nn.Module):
@@ -73,7 +115,7 @@ class LossModel(nn.Module):
         `counted_rows` is the number of real target tokens, known on the host.
         """
         if decoder_ids is None:
-            return head_loss_sum(self.model, self._class_logits(source_ids, source_mask), labels, self._rule)
+            return self._rule.head_loss_sum(self.model.config, self._class_logits(source_ids, source_mask), labels)
         if source_mask is None:
             assert self._packed is not None
             return self._states_loss(self._packed.decoder_states(source_ids, decoder_ids), labels[0], labels.numel())
@@ -81,36 +123,21 @@ class LossModel(nn.Module):
             output = self.model(
                 input_ids=source_ids, attention_mask=source_mask, decoder_input_ids=decoder_ids, use_cache=False
             )
-            return token_loss_sum(output.logits, labels, self._rule)
+            return self._rule.token_loss_sum(output.logits, labels)
         states_BTD = decoder_states(self.model, source_ids, source_mask, decoder_ids)
         return self._states_loss(states_BTD.flatten(0, 1), labels.flatten(), counted_rows)
 
     def _class_logits(self, source_ids: torch.Tensor, source_mask: torch.Tensor | None) -> torch.Tensor:
+        """[B, C] in fp32."""
         if source_mask is not None:
-            return class_logits(self.model, source_ids, source_mask)
+            logits_BC: torch.Tensor = self.model(input_ids=source_ids, attention_mask=source_mask).logits
+            return logits_BC.float()
         assert self._packed is not None
         return self._packed.class_logits(source_ids).float()
 
     def _states_loss(self, states_ND: torch.Tensor, labels_N: torch.Tensor, counted_rows: int | None) -> torch.Tensor:
         assert self._head is not None  # a model that runs packed rows has a known head
-        return states_loss_sum(self._head, self._rule, states_ND, labels_N, counted_rows)
-
-
-def states_loss_sum(
-    head: Head, rule: LossRule, states_ND: torch.Tensor, labels_N: torch.Tensor, counted_rows: int | None
-) -> torch.Tensor:
-    """From the decoder's last states, as the rule says."""
-    if not rule.chunked:
-        return token_loss_sum(head.logits(states_ND), labels_N, rule)
-    return linear_loss_sum(
-        head.scaled(states_ND),
-        head.weight_VD,
-        labels_N,
-        bias_V=head.bias_V,
-        label_smoothing=rule.label_smoothing,
-        z_loss=rule.z_loss,
-        counted_rows=counted_rows,
-    )
+        return self._rule.states_loss_sum(self._head, states_ND, labels_N, counted_rows)
 
 
 def decoder_states(
@@ -126,42 +153,3 @@ def decoder_states(
     )
     states_BTD: torch.Tensor = decoding.last_hidden_state
     return states_BTD
-
-
-def class_logits(model: nn.Module, source_ids_BS: torch.Tensor, source_mask_BS: torch.Tensor) -> torch.Tensor:
-    """[B, C] in fp32."""
-    logits_BC: torch.Tensor = model(input_ids=source_ids_BS, attention_mask=source_mask_BS).logits
-    return logits_BC.float()
-
-
-def head_loss_sum(
-    model: PreTrainedModel, logits_BC: torch.Tensor, labels: torch.Tensor, rule: LossRule = PLAIN
-) -> torch.Tensor:
-    """Over the examples, as the head's problem type says; labels [B], or [B, C] where any of them may apply."""
-    match model.config.problem_type:
-        case "regression":
-            return F.mse_loss(logits_BC[:, 0], labels, reduction="sum")
-        case "multi_label_classification":
-            return F.binary_cross_entropy_with_logits(logits_BC, labels, reduction="sum") / logits_BC.shape[1]
-        case _:
-            return F.cross_entropy(logits_BC, labels, reduction="sum", label_smoothing=rule.label_smoothing)
-
-
-def blank_label(config: PreTrainedConfig) -> Label:
-    """Any label that fits a head with this config, where it does not matter which."""
-    match config.problem_type:
-        case "regression":
-            return 0.0
-        case "multi_label_classification":
-            return [False] * config.num_labels
-        case _:
-            return 0
-
-
-def token_loss_sum(logits: torch.Tensor, labels: torch.Tensor, rule: LossRule = PLAIN) -> torch.Tensor:
-    """The reference, from logits [..., V] that exist, in fp32: long sums lose digits in half precision."""
-    logits_NV, labels_N = logits.reshape(-1, logits.shape[-1]).float(), labels.flatten()
-    loss = F.cross_entropy(logits_NV, labels_N, reduction="sum", label_smoothing=rule.label_smoothing)
-    if rule.z_loss:
-        loss = loss + rule.z_loss * logits_NV[labels_N != IGNORED_INDEX].logsumexp(-1).square().sum()
-    return loss

@@ -24,7 +24,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from seqfit.kernels import Layout, attend_blockwise, attend_padded, is_blockwise
-from seqfit.model.families import CurrentLayout, family_of
+from seqfit.model.families.family import CurrentLayout, family_of
 
 NAME = "seqfit"  # of the attention function
 
@@ -32,10 +32,15 @@ NAME = "seqfit"  # of the attention function
 class PackedModel:
     """A model that also runs packed rows. One at a time: the layout is the model's while it runs.
 
-    Attention is blockwise where a segment is longer than `blockwise_above` tokens, else torch's own.
+    Attention is blockwise where a segment is longer than `blockwise_above` tokens, else torch's own. `lean_on`: the
+    device to replace small parts for (`make_lean`); None leaves them as they are.
     """
 
-    def __init__(self, model: PreTrainedModel, blockwise_above: int = 0) -> None:
+    def __init__(
+        self, model: PreTrainedModel, blockwise_above: int = 0, *, lean_on: torch.device | None = None
+    ) -> None:
+        if lean_on is not None:
+            make_lean(model, lean_on)
         self._model = model
         self._family = family_of(model)
         self._blockwise_above = blockwise_above

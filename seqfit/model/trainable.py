@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +38,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from seqfit.errors import ModelError, RecipeError, did_you_mean
-from seqfit.model.families import family_of
-from seqfit.recipe import LoraRecipe
+from seqfit.model.families.family import family_of
+from seqfit.recipe import LoraRecipe, ModelRecipe
+from seqfit.rundir import EventKind, Events
+from seqfit.strategy import Strategy
 from seqfit.units import format_count
 
 
@@ -54,6 +55,18 @@ def find_blocks(model: nn.Module, purpose: str) -> dict[str, nn.Module]:
             "Leave it out, or choose a T5, BART or BERT-type model",
         )
     return blocks
+
+
+def choose_weights(model: PreTrainedModel, recipe: ModelRecipe, strategy: Strategy) -> Events:
+    """Adds adapters, then freezes what the recipe or the strategy states; adapters freeze all other weights."""
+    events: Events = []
+    lora = choose_lora(recipe.lora, strategy.lora_rank)
+    if lora is not None:
+        events.append((EventKind.LORA, add_adapters(model, lora)))
+    frozen = [*dict.fromkeys([*recipe.freeze, *strategy.freeze])]
+    if frozen:
+        events.append((EventKind.FREEZE, freeze_parts(model, frozen)))
+    return events
 
 
 _ADAPTER = "default"  # PEFT's name of the only one; it is part of the weights' names
@@ -162,20 +175,8 @@ def _choose_targets(model: nn.Module, wanted: list[str] | None) -> list[str]:
     return [path for path in paths if any(path in matches for matches in found.values())]
 
 
-_SUMMED_AT_ONCE = 1 << 20  # bytes
-
-
-@dataclass(frozen=True)
-class FreezeReport:
-    """Numbers of weights, each tensor counted once, and what was done in a sentence."""
-
-    trainable: int
-    frozen: int
-    text: str
-
-
-def freeze_parts(model: PreTrainedModel, parts: Sequence[str]) -> FreezeReport:
-    """Freeze in place; parts are 'embeddings' and 'encoder'. What was frozen before stays so."""
+def freeze_parts(model: PreTrainedModel, parts: Sequence[str]) -> str:
+    """Freeze in place; parts are 'embeddings' and 'encoder'. What was frozen before stays so. Returns what was done."""
     tables = _find_tables(model)
     chosen = {"embeddings": tables, "encoder": _find_encoder(model, tables)}
     for part in parts:
@@ -187,7 +188,7 @@ def freeze_parts(model: PreTrainedModel, parts: Sequence[str]) -> FreezeReport:
     text = f"{' and '.join(parts)} frozen: {counts}"
     if "embeddings" in parts and _has_tied_head(model):
         text += "; the head is the same matrix as the embeddings and is frozen, too"
-    return FreezeReport(trainable, frozen, text)
+    return text
 
 
 def _find_tables(model: nn.Module) -> list[nn.Parameter]:
@@ -218,14 +219,3 @@ def _each_once(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
 def _without(parameters: Iterable[nn.Parameter], kept: Iterable[nn.Parameter]) -> list[nn.Parameter]:
     spared = {id(parameter) for parameter in kept}
     return [parameter for parameter in parameters if id(parameter) not in spared]
-
-
-def sum_frozen_bits(model: nn.Module) -> int:
-    """A number that changes with any byte of a frozen weight, and with its place; 0 where all are trainable."""
-    whole = 0
-    for weight in model.parameters():
-        if not weight.requires_grad:
-            for bits in weight.detach().contiguous().flatten().view(torch.uint8).split(_SUMMED_AT_ONCE):
-                places = torch.arange(1, 2 * len(bits), 2, device=bits.device)  # int64, which wraps around
-                whole = (whole * 31 + int((bits * (places * places * 2654435761 + places)).sum())) % 2**61
-    return whole

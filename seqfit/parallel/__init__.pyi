@@ -5,7 +5,6 @@ from seqfit.parallel.build import build_execution as build_execution
 from seqfit.parallel.build import build_rule as build_rule
 from seqfit.parallel.build import build_step as build_step
 from seqfit.parallel.build import choose_blockwise_above as choose_blockwise_above
-from seqfit.parallel.build import choose_weights as choose_weights
 from seqfit.parallel.build import padding_limits as padding_limits
 from seqfit.parallel.deepspeed import PARTS as PARTS
 from seqfit.parallel.gather import GatherTarget as GatherTarget

@@ -18,23 +18,16 @@ from transformers import PreTrainedModel
 
 from seqfit.data import Batching, MicroBatchRule
 from seqfit.hardware import set_malloc_policy
-from seqfit.model import LossModel, LossRule, PackedModel, add_adapters, choose_lora, family_of, freeze_parts, make_lean
+from seqfit.model import LossModel, LossRule, PackedModel, family_of
 from seqfit.parallel.balance import estimate_block_times
 from seqfit.parallel.deepspeed import DeepSpeedStrategy
 from seqfit.parallel.distributed import DdpStrategy, FsdpStrategy
+from seqfit.parallel.execution import compile_blocks, enable_recompute, keep_outputs_in_fp32
 from seqfit.parallel.pipeline import Pipeline, PipelineStrategy
 from seqfit.parallel.world import SINGLE_PROCESS, World
-from seqfit.recipe import ModelRecipe, Recipe, TrainRecipe
+from seqfit.recipe import Recipe, TrainRecipe
 from seqfit.rundir import EventKind, Events, FallbackEvent, ParallelEvent
-from seqfit.step import (
-    ParallelStrategy,
-    Precision,
-    TrainStep,
-    build_optimizer,
-    compile_blocks,
-    enable_recompute,
-    keep_outputs_in_fp32,
-)
+from seqfit.step import ParallelStrategy, Precision, TrainStep, build_optimizer
 from seqfit.strategy import Strategy, check_processes
 
 SHORT_ON_CPU, SHORT_ON_GPU = 32, 512  # tokens
@@ -75,9 +68,8 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
         batching = "grouped"
         events.append(FallbackEvent("batching", "padded batches, grouped by length", reason))
     elif batching == "packed":
-        if not strategy.compile:  # it fuses these parts by itself, and can't trace numpy
-            make_lean(model, device)
-        packed = PackedModel(model, choose_blockwise_above(strategy.attention, device))
+        lean_on = None if strategy.compile else device  # it fuses these parts by itself, and can't trace numpy
+        packed = PackedModel(model, choose_blockwise_above(strategy.attention, device), lean_on=lean_on)
     if packed is None and strategy.attention == "eager":
         model.set_attn_implementation("eager")
     if device.type == "cpu":
@@ -100,18 +92,6 @@ class BuiltStep:
     step: TrainStep
     batching: Batching
     events: Events
-
-
-def choose_weights(model: PreTrainedModel, recipe: ModelRecipe, strategy: Strategy) -> Events:
-    """Adds adapters, then freezes what the recipe or the strategy states; adapters freeze all other weights."""
-    events: Events = []
-    lora = choose_lora(recipe.lora, strategy.lora_rank)
-    if lora is not None:
-        events.append((EventKind.LORA, add_adapters(model, lora)))
-    frozen = [*dict.fromkeys([*recipe.freeze, *strategy.freeze])]
-    if frozen:
-        events.append((EventKind.FREEZE, freeze_parts(model, frozen).text))
-    return events
 
 
 def build_step(

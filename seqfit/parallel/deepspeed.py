@@ -36,7 +36,7 @@ from seqfit.errors import RecipeError
 from seqfit.model import LossModel
 from seqfit.parallel.distributed import DistributedStrategy
 from seqfit.parallel.world import World
-from seqfit.step import StateValue, TrainStep, Update, allocate_state, find_not_finite
+from seqfit.step import StepOutcome, TrainStep
 
 Stage = Literal[2, 3]
 KEPT_WHOLE = 100_000  # values: ZeRO-3 keeps weights up to this size (norms, T5's position tables) whole between steps
@@ -94,12 +94,12 @@ class DeepSpeedStrategy(DistributedStrategy):
         self._engine.set_gradient_accumulation_boundary(is_last)
         return nullcontext()
 
-    def update(self, step: TrainStep, loss: torch.Tensor) -> Update:
+    def update(self, step: TrainStep, loss: torch.Tensor) -> StepOutcome:
         """By the engine, which knows the norm afterwards, and skips an update whose norm is NaN or Inf."""
         step.is_updating = True
         self._engine.step()
         norm = torch.as_tensor(self._engine.get_global_grad_norm(), dtype=torch.float32, device=self._device)
-        return None if step.clip_norm is None else norm, find_not_finite(loss, norm)
+        return StepOutcome.check(loss, None if step.clip_norm is None else norm, checked=norm)
 
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Gathered one by one; with ZeRO-2 each process has them anyway."""
@@ -113,11 +113,11 @@ class DeepSpeedStrategy(DistributedStrategy):
 
     def allocate_state(self, optimizer: torch.optim.Optimizer) -> None:
         with self.optimizer.over_parts() as adamw:
-            allocate_state(adamw)
+            super().allocate_state(adamw)
 
     def read_state(
         self, optimizer: torch.optim.Optimizer, model: nn.Module
-    ) -> tuple[dict[str, torch.Tensor], dict[str, StateValue]]:
+    ) -> tuple[dict[str, torch.Tensor], dict[str, float | None]]:
         """DeepSpeed's state belongs to its long tensors, not to single weights:
 
         tensors {"part-0-of-2/0/weights": ..., ".../exp_avg": ...}, values {"parts": 2}
@@ -125,7 +125,7 @@ class DeepSpeedStrategy(DistributedStrategy):
         return self.optimizer.read_parts(), {PARTS: self.world.size}
 
     def restore_values(
-        self, optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, StateValue]
+        self, optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, float | None]
     ) -> None:
         """After the parts were copied: update the weights that the model computes with."""
         self.optimizer.refresh_weights()

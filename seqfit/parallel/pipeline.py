@@ -40,7 +40,7 @@ from transformers import PreTrainedModel
 from seqfit.data import GlobalBatch, MicroBatch
 from seqfit.errors import ModelError
 from seqfit.kernels import Layout
-from seqfit.model import LossRule, PackedModel, family_of, find_blocks, states_loss_sum
+from seqfit.model import LossRule, PackedModel, family_of, find_blocks
 from seqfit.parallel.balance import estimate_block_costs, split_stages
 from seqfit.parallel.distributed import DistributedStrategy
 from seqfit.parallel.parts import StagePart, assign_parts, keep_part
@@ -165,7 +165,7 @@ class StageModel(nn.Module):
     def _share_of_loss(self, states_ND: torch.Tensor, batch: MicroBatch) -> torch.Tensor:
         assert self._head is not None
         labels_N = batch.labels.flatten()
-        loss_sum = states_loss_sum(self._head, self._rule, states_ND, labels_N, batch.target_tokens)
+        loss_sum = self._rule.states_loss_sum(self._head, states_ND, labels_N, batch.target_tokens)
         loss = loss_sum / self._step.loss_terms
         self.loss = self.loss + loss.detach()
         return loss if self._step.scale is None else self._step.scale(loss)

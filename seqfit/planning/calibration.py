@@ -32,7 +32,7 @@ from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from seqfit.cache import JsonCache
 from seqfit.hardware import match_card
-from seqfit.model import ModelConfig, build_model
+from seqfit.model import ModelConfig
 from seqfit.parallel import build_step
 from seqfit.planning.device_rules import rules_for
 from seqfit.planning.fake_step import FakeStep, StepSpec
@@ -215,7 +215,7 @@ def _build_spec(trial: _Trial, device: torch.device) -> StepSpec:
 
 def _time_trial(trial: _Trial, device: torch.device) -> float:
     spec = _build_spec(trial, device)
-    model = build_model(spec.model, spec.model_config).to(device).train()
+    model = spec.model_config.build(spec.model).to(device).train()
     step = build_step(model, spec.train, spec.strategy, Precision("fp32", device, "calibration")).step
     batch = build_batch([trial.shape])
     seconds = []

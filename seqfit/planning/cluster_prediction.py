@@ -23,7 +23,7 @@ import numpy.typing as npt
 from seqfit.data import TOKENS, CostModel, assign_rows
 from seqfit.errors import RecipeError
 from seqfit.hardware import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE, Card
-from seqfit.model import build_cost_model, read_model_shape
+from seqfit.model import read_model_shape
 from seqfit.parallel import build_rule
 from seqfit.planning.candidates import Variant, build_variant, find_refusals
 from seqfit.planning.cluster import (
@@ -209,7 +209,7 @@ def _trace(
         variant=variant,
         model=model_variant(request, variant),
         rates=target.rates(precision),
-        cost=TOKENS if shape is None else build_cost_model(shape),
+        cost=TOKENS if shape is None else shape.cost_model(),
         steps=[*request.workload.steps[::every][:_SAMPLED_STEPS]],
     )
 

@@ -22,8 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
 from seqfit.data import Batching
-from seqfit.model import ModelConfig, blank_label, build_model
-from seqfit.parallel import BuiltStep, build_step, choose_weights
+from seqfit.model import LossRule, ModelConfig, choose_weights
+from seqfit.parallel import BuiltStep, build_step
 from seqfit.planning.device_rules import CPU_RULES, DeviceRules
 from seqfit.planning.recorder import TapeRecorder
 from seqfit.planning.shape import Shape, build_batch
@@ -58,7 +58,7 @@ def build_meta_model(spec: StepSpec) -> PreTrainedModel:
         model_config = replace(
             spec.model_config, config=copy.deepcopy(spec.model_config.config)
         )  # building writes to it
-        model = build_model(spec.model.model_copy(update={"weights": "random"}), model_config)
+        model = model_config.build(spec.model.model_copy(update={"weights": "random"}))
         choose_weights(model, spec.model, spec.strategy)
     return model
 
@@ -128,7 +128,7 @@ class FakeStep:
                 for parameter in step.model.parameters():
                     parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
                 recorder.register([p.grad for p in step.model.parameters() if p.grad is not None], GRADIENTS)
-            batch = build_batch(shapes, blank_label(step.parallel.model.model.config))
+            batch = build_batch(shapes, LossRule.blank_label(step.parallel.model.model.config))
             for micro_batch in batch.micro_batches:
                 recorder.register(
                     [value for value in vars(micro_batch).values() if isinstance(value, torch.Tensor)], INPUTS

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from seqfit.data import GlobalBatch, MicroBatch, Padding, TokenIds, collate
-from seqfit.model import build_model
-from seqfit.parallel import BuiltStep, build_step, choose_weights
+from seqfit.model import choose_weights
+from seqfit.parallel import BuiltStep, build_step
 from seqfit.planning.fake_step import StepSpec
 from seqfit.planning.shape import Shape, join_micro_batches
 from seqfit.step import Precision, TrainStep, measure_peak
@@ -33,7 +33,7 @@ _PADDING = Padding(pad_id=0, decoder_start_id=0)
 def build_real_step(spec: StepSpec, device: torch.device = torch.device("cpu")) -> BuiltStep:  # noqa: B008, a value
     """With random weights."""
     model_config = replace(spec.model_config, config=copy.deepcopy(spec.model_config.config))  # building writes to it
-    model = build_model(spec.model.model_copy(update={"weights": "random"}), model_config)
+    model = model_config.build(spec.model.model_copy(update={"weights": "random"}))
     choose_weights(model, spec.model, spec.strategy)
     precision = Precision(spec.precision, device, "as planned")
     return build_step(model.to(device).train(), spec.train, spec.strategy, precision)

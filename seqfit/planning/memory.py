@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqfit.model import find_block_side, is_feed_forward
+from seqfit.model import find_place
 from seqfit.planning.allocator import Allocate, AllocationFailed, Free, replay
 from seqfit.planning.device_rules import DeviceRules
 from seqfit.planning.report import MemoryPart, PeakBreakdown
@@ -220,7 +220,7 @@ def _sum(blocks: Iterable[MemoryBlock]) -> int:
 
 
 def _place(place: str) -> str:
-    side = find_block_side(place)
+    side, _ = find_place(place)
     if side is not None:
         return f"{side} blocks"
     if "encoder" in place or "decoder" in place:
@@ -235,7 +235,7 @@ def _kind(block: MemoryBlock) -> str:
     place = block.place.lower()
     if "attention" in place or "attn" in place:
         return "attention states"
-    if is_feed_forward(place):
+    if find_place(block.place)[1]:
         return "feed-forward"
     return "norms, dropout, residuals"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from seqfit.data import PreparedData, prepare_data
 from seqfit.errors import PlanError
-from seqfit.model import build_text_encoder, load_model_config, load_position_limit, load_tokenizer
+from seqfit.model import ModelConfig, build_text_encoder, load_position_limit, load_tokenizer
 from seqfit.parallel import padding_limits
 from seqfit.planning.candidates import list_layouts
 from seqfit.planning.cluster import ONE_GPU
@@ -20,7 +20,7 @@ from seqfit.planning.shape import Workload, assume_workload, build_workload
 from seqfit.planning.target import Target
 from seqfit.progress import Progress
 from seqfit.recipe import Recipe
-from seqfit.step import choose_auto
+from seqfit.step import Precision
 from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.tasks import head_of
 from seqfit.trimming import check_trimmable, choose_vocabulary, count_tokens, is_trimmable
@@ -66,7 +66,7 @@ def build_request(
     progress: Progress = lambda *_: None,
 ) -> PlanRequest:
     """What the search needs, from files. `data` and the tokens that trimming keeps are given if they are known."""
-    model_config = load_model_config(recipe.model, head_of(recipe.task))
+    model_config = ModelConfig.load(recipe.model, head_of(recipe.task))
     trims = recipe.model.trim_vocabulary is not None or "trim" in recipe.allow
     if data is None and not assumed.without_data:
         tokenizer = load_tokenizer(recipe.model)
@@ -98,7 +98,7 @@ def choose_precision_name(strategy: Strategy, target: Target, allow: tuple[str, 
     """As training chooses it, for a device that need not be available here."""
     if strategy.precision != "auto":
         return strategy.precision
-    return choose_auto(has_bf16=target.has_bf16, allow=allow)
+    return Precision.resolve_auto(has_bf16=target.has_bf16, allow=allow)
 
 
 def summarise_plan(

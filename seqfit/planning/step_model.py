@@ -22,7 +22,7 @@ import numpy.typing as npt
 from torch import nn
 from transformers import PreTrainedConfig
 
-from seqfit.model import family_of, find_blocks, find_family
+from seqfit.model import family_of, find_blocks
 from seqfit.parallel import choose_blockwise_above
 from seqfit.planning.cluster import RankWork
 from seqfit.planning.device_rules import DeviceRules
@@ -302,7 +302,7 @@ def _count_common(regime: Regime, other: Regime) -> int:
 
 def count_layers(config: PreTrainedConfig) -> int:
     """Of encoder and decoder together."""
-    return find_family(config.model_type).count_layers(config)
+    return family_of(config).count_layers(config)
 
 
 def find_paths(fake: FakeStep) -> Paths:

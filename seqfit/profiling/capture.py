@@ -27,8 +27,7 @@ from seqfit.profiling.kineto import read_kineto
 from seqfit.profiling.measure import run_steps
 from seqfit.profiling.trace import MODULE_PREFIX, Trace
 from seqfit.rundir import Phase
-from seqfit.step import StepClock
-from seqfit.step.torch_profiler import torch_profiler
+from seqfit.step import StepClock, torch_profiler
 from seqfit.training import TrainingSetup
 
 _WAIT_STEPS, _WARM_UP_STEPS = 1, 1

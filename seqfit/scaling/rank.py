@@ -35,7 +35,8 @@ from seqfit.errors import SeqfitError
 from seqfit.parallel import World, join_world
 from seqfit.scaling.measure import MISTAKE, WARM_UP
 from seqfit.scaling.rows import BUFFER_BYTES, RankFigures
-from seqfit.step import StepClock, read_queued_seconds
+from seqfit.step import StepClock
+from seqfit.system import read_queued_seconds
 from seqfit.telemetry import read_peak_bytes
 from seqfit.training import SilentView, TrainingSetup, build_setup, resolve
 from seqfit.validation import load_checked_recipe

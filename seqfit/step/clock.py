@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Self, TypeVar
 
 import torch
@@ -118,11 +117,3 @@ class StepClock:
         """Of the whole run, as far as the device has got."""
         self.settle()
         return dict(self._totals)
-
-
-def read_queued_seconds() -> float | None:
-    """How long this thread has waited for a core since it started; None where the kernel doesn't count it."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_text("utf-8").split()[1]) / 1e9
-    except (OSError, IndexError):
-        return None

@@ -1,4 +1,4 @@
-"""The update rule of a recipe or a strategy, the update in the backward, and the learning-rate schedule.
+"""The update rule of a recipe or a strategy, the update in the backward, and the optimizer state.
 
 **Update rule.** In: a model, the recipe's rule and learning rate, the strategy's kernel and override. Out: the
 optimizer over all trainable parameters, and a sentence about the choice, for the run's events.
@@ -29,27 +29,31 @@ sharded weights are untested. `strategy/conflicts.py` refuses all of it before a
 backward some weights are updated and others are not: `updated` counts them, and only a snapshot restores the weights
 that the step started with.
 
-**Schedule.** A factor of the peak learning rate for each step.
+**State.** Allocated before the first step, read by name, restored in place. State that is first allocated during an
+update can cause OOM there, with some weights updated and others not. So it is allocated beforehand, by one update of
+each weight that changes nothing: zero gradient, zero learning rate, no decay. AdamW's moments are then zero, as they
+start. Adafactor's keep a trace of 1e-30, which its first update multiplies by 0.
 
-    linear, 2 warm-up steps of 6:   step 1 2 3 4 5 6  ->  0.5 1 1 0.75 0.5 0.25 (then 0)
+    the weight wo, AdamW     ->    tensors {"wo/exp_avg": ..., "wo/exp_avg_sq": ..., "wo/step": ...}
+    the same, Adafactor      ->    tensors {"wo/exp_avg_sq_row": ...}, values {"wo/step": 7}
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from seqfit.errors import RecipeError
 from seqfit.model import family_of
-from seqfit.recipe import OptimizerRecipe, ScheduleRecipe
+from seqfit.recipe import OptimizerRecipe
 from seqfit.strategy import EIGHT_BIT_PACKAGES
 
 OptimizerKernel = Literal["auto", "fused", "foreach", "loop"]
@@ -178,43 +182,74 @@ class InBackward:
         parameter.grad = None
 
 
-class Schedule:
-    """Factor of the peak rate: a function of the step, and for plateau also of evaluations."""
+def allocate_state(optimizer: torch.optim.Optimizer) -> None:
+    """For every weight without state; weights stay bit-exact."""
+    groups = optimizer.param_groups
+    try:
+        for group in groups:
+            unchanging = {**group, "weight_decay": 0.0, "lr": _zero_rate(group["lr"])}
+            for parameter in group["params"]:
+                if optimizer.state.get(parameter):
+                    continue
+                parameter.grad = torch.zeros_like(parameter)
+                optimizer.param_groups = [{**unchanging, "params": [parameter]}]
+                optimizer.step()
+                parameter.grad = None
+                _reset_step(optimizer.state[parameter])
+    finally:
+        optimizer.param_groups = groups
 
-    def __init__(self, recipe: ScheduleRecipe, total_steps: int) -> None:
-        self._recipe = recipe
-        self._total = total_steps
-        self._plateau_factor = 1.0
-        self._stale = 0
 
-    def factor(self, step: int) -> float:
-        """For update number `step`, counted from 1."""
-        warmup = self._recipe.warmup_steps
-        if step <= warmup:
-            return step / warmup
-        name = self._recipe.name
-        if name == "plateau":
-            return self._plateau_factor
-        if name == "inverse_sqrt":
-            return math.sqrt(max(warmup, 1) / max(step, 1))
-        done = min(1.0, (step - 1 - warmup) / max(1, self._total - warmup))
-        if name == "linear":
-            return self._recipe.floor + (1 - self._recipe.floor) * (1 - done)
-        if name == "cosine":
-            return self._recipe.floor + (1 - self._recipe.floor) * (1 + math.cos(math.pi * done)) / 2
-        return 1.0
+def read_state(
+    optimizer: torch.optim.Optimizer, model: nn.Module
+) -> tuple[dict[str, torch.Tensor], dict[str, float | None]]:
+    """The state's tensors, not copied, and its plain numbers, by the names of the weights in the model."""
+    tensors: dict[str, torch.Tensor] = {}
+    values: dict[str, float | None] = {}
+    for parameter, key in _named(optimizer, model):
+        for name, value in optimizer.state[parameter].items():
+            if isinstance(value, torch.Tensor):
+                tensors |= _plain_tensors(f"{key}/{name}", value)
+            else:
+                values[f"{key}/{name}"] = value
+    return tensors, values
 
-    def read_state(self) -> dict[str, float]:
-        return {"plateau_factor": self._plateau_factor, "stale": self._stale}
 
-    def restore_state(self, state: Mapping[str, Any]) -> None:
-        self._plateau_factor, self._stale = float(state["plateau_factor"]), int(state["stale"])
+def restore_values(optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, float | None]) -> None:
+    """Restore the plain numbers that `read_state` returned; its tensors are copied in place before."""
+    for parameter, key in _named(optimizer, model):
+        state = optimizer.state[parameter]
+        for name in [name for name, value in state.items() if not isinstance(value, torch.Tensor)]:
+            state[name] = values[f"{key}/{name}"]
 
-    def observe(self, improved: bool) -> bool:
-        """After an evaluation: whether plateau lowers the rate because of it."""
-        self._stale = 0 if improved else self._stale + 1
-        if self._recipe.name != "plateau" or self._stale < self._recipe.patience:
-            return False
-        self._stale = 0
-        self._plateau_factor *= self._recipe.factor
-        return True
+
+def _zero_rate(rate: Any) -> Any:
+    """None stays: Adafactor's relative steps set their own rate, and a zero gradient changes nothing."""
+    if isinstance(rate, torch.Tensor):
+        return torch.zeros_like(rate)
+    return None if rate is None else 0.0
+
+
+def _reset_step(state: dict[str, Any]) -> None:
+    step = state.get("step")
+    if isinstance(step, torch.Tensor):
+        step.zero_()
+    elif step is not None:
+        state["step"] = 0
+
+
+def _named(optimizer: torch.optim.Optimizer, model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            yield parameter, names[id(parameter)]
+
+
+def _plain_tensors(key: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """A tensor by name; a subclass made of other tensors (torchao's 8-bit states, but not DTensor) as those."""
+    if isinstance(tensor, DTensor) or not hasattr(tensor, "__tensor_flatten__"):
+        return {key: tensor}
+    parts: dict[str, torch.Tensor] = {}
+    for name in tensor.__tensor_flatten__()[0]:
+        parts |= _plain_tensors(f"{key}.{name}", getattr(tensor, name))
+    return parts

@@ -32,6 +32,11 @@ class Precision:
         dtype = torch.bfloat16 if self.name == "bf16" else torch.float16
         return torch.autocast(self.device.type, dtype=dtype)
 
+    @staticmethod
+    def resolve_auto(*, has_bf16: bool, allow: Sequence[str]) -> str:
+        """What `auto` means on a device, which may be another machine's."""
+        return "bf16" if has_bf16 and "bf16" in allow else "fp32"
+
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
 
@@ -89,17 +94,12 @@ def explain_unused_gpu(strategy: Strategy, device: torch.device) -> str | None:
     return "the CPU: seqfit does not support this Mac's GPU (mps); strategy.device=cpu removes this message"
 
 
-def choose_auto(*, has_bf16: bool, allow: Sequence[str]) -> str:
-    """What `auto` means on a device, which may be another machine's."""
-    return "bf16" if has_bf16 and "bf16" in allow else "fp32"
-
-
 def choose_precision(strategy: Strategy, device: torch.device, allow: list[str]) -> Precision:
     """The strategy's precision, or for auto bf16 where the GPU has it in hardware and the recipe allows it."""
     on_gpu = device.type == "cuda"
     has_bf16 = on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
     if strategy.precision == "auto":
-        if choose_auto(has_bf16=has_bf16, allow=allow) == "bf16":
+        if Precision.resolve_auto(has_bf16=has_bf16, allow=allow) == "bf16":
             return Precision("bf16", device, "the GPU has bf16 and the recipe allows it")
         if on_gpu and not has_bf16:
             return Precision("fp32", device, "the GPU has no bf16, and fp16 overflows in T5's feed-forward layers")

@@ -36,12 +36,10 @@ from seqfit.data import GlobalBatch, MicroBatch
 from seqfit.model import LossModel
 from seqfit.rundir import Phase
 from seqfit.step.clock import StepClock
-from seqfit.step.optimizer_state import StateValue, allocate_state, read_state, restore_values
-from seqfit.step.optimizers import InBackward
+from seqfit.step.optimizers import InBackward, allocate_state, read_state, restore_values, set_learning_rate
 from seqfit.step.precision import Precision
 
 _CLIP_EPSILON = 1e-6  # torch's own, so that clipping in the optimizer gives the same result
-Update = tuple[torch.Tensor | None, torch.Tensor]  # gradient norm, non-finite flag
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,12 @@ class StepOutcome:
     loss: torch.Tensor  # mean over the global batch's target tokens
     gradient_norm: torch.Tensor | None  # before clipping; None where nothing is clipped
     not_finite: torch.Tensor  # 1.0 where the loss or the norm is NaN or Inf
+
+    @classmethod
+    def check(cls, loss: torch.Tensor, norm: torch.Tensor | None, *, checked: torch.Tensor | None) -> StepOutcome:
+        """`checked` is the norm that must be finite, which is not always the one to report."""
+        finite = loss.isfinite() if checked is None else loss.isfinite() & checked.isfinite()
+        return cls(loss, norm, finite.logical_not().to(torch.float32))
 
 
 class TrainStep:
@@ -88,10 +92,13 @@ class TrainStep:
         loss = self.parallel.run_batch(self, batch)
         self.parallel.reduce_loss(self, loss)
         with self.enter("optimizer"):
-            norm, not_finite = self.parallel.update(self, loss)
+            outcome = self.parallel.update(self, loss)
         self.is_updating = False
         self.updates += 1
-        return StepOutcome(loss, norm, not_finite)
+        return outcome
+
+    def set_learning_rate(self, rate: float) -> None:
+        set_learning_rate(self.optimizer, rate)
 
     def enter(self, phase: Phase) -> AbstractContextManager[None]:
         """What is launched inside belongs to this phase."""
@@ -138,22 +145,23 @@ class TrainStep:
         finally:
             self.precision = usual
 
-    def clip_and_update(self, loss: torch.Tensor) -> Update:
+    def clip_and_update(self, loss: torch.Tensor) -> StepOutcome:
         """Clip the gradient and update the weights, unless the loss or the norm is non-finite."""
         norm = self._clip()
-        not_finite = find_not_finite(loss, None if self.scaler is not None else norm)  # a scaler tries large ones
+        checked = None if self.scaler is not None else norm  # a scaler tries large ones
+        outcome = StepOutcome.check(loss, norm, checked=checked)
         self.is_updating = True
         if self._in_backward is not None:
             self._in_backward.finish()
         elif self.scaler is not None:
             self.scaler.step(self.optimizer)
             self.scaler.update()
-        elif not (self._asks_host and bool(not_finite)):
+        elif not (self._asks_host and bool(outcome.not_finite)):
             if self._flags_optimizer:
-                self.optimizer.found_inf = not_finite  # type: ignore[attr-defined]
+                self.optimizer.found_inf = outcome.not_finite  # type: ignore[attr-defined]
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return norm, not_finite
+        return outcome
 
     def _clip(self) -> torch.Tensor | None:
         """The gradient norm before clipping, where it is clipped.
@@ -226,7 +234,7 @@ class ParallelStrategy:
     def reduce_loss(self, step: TrainStep, loss: torch.Tensor) -> None:
         """Sum it over all ranks, in place."""
 
-    def update(self, step: TrainStep, loss: torch.Tensor) -> Update:
+    def update(self, step: TrainStep, loss: torch.Tensor) -> StepOutcome:
         return step.clip_and_update(loss)
 
     def total_norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
@@ -243,24 +251,18 @@ class ParallelStrategy:
 
     def read_state(
         self, optimizer: torch.optim.Optimizer, model: nn.Module
-    ) -> tuple[dict[str, torch.Tensor], dict[str, StateValue]]:
+    ) -> tuple[dict[str, torch.Tensor], dict[str, float | None]]:
         """Tensors, not copied, and plain numbers of the optimizer state, by name."""
         return read_state(optimizer, model)
 
     def restore_values(
-        self, optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, StateValue]
+        self, optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, float | None]
     ) -> None:
         restore_values(optimizer, model, values)
 
 
 def _do_nothing() -> None:
     """A single process has no other rank to check."""
-
-
-def find_not_finite(loss: torch.Tensor, norm: torch.Tensor | None) -> torch.Tensor:
-    """1.0 or 0.0, on the device."""
-    finite = loss.isfinite() if norm is None else loss.isfinite() & norm.isfinite()
-    return finite.logical_not().to(torch.float32)
 
 
 def micro_batch_loss_sum(model: nn.Module, batch: MicroBatch) -> torch.Tensor:

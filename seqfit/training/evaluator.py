@@ -26,7 +26,7 @@ from seqfit.evaluation import (
     score_generated,
     spread_over_rows,
 )
-from seqfit.model import GenerationMetadata, save_checkpoint
+from seqfit.model import Checkpoint, GenerationMetadata
 from seqfit.rundir import (
     EvaluationInterruptedEvent,
     EvaluationRecord,
@@ -92,7 +92,7 @@ class Evaluator:
         with self._setup.step.clock.phase("checkpoint"), self._setup.whole_model() as model:
             if self._world.is_first:
                 with explained_failures(self.checkpoint, self._writer.path):
-                    save_checkpoint(self.checkpoint, model, self._setup.generator.tokenizer, metadata)
+                    Checkpoint(model, self._setup.generator.tokenizer, metadata).save(self.checkpoint)
 
     @property
     def checkpoint(self) -> Path:

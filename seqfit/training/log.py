@@ -25,9 +25,10 @@ import torch
 
 from seqfit.data import GlobalBatch, Loader
 from seqfit.hardware import match_card
-from seqfit.model import ModelShape, count_training_flops, read_model_shape
+from seqfit.model import ModelShape, read_model_shape
 from seqfit.rundir import RunWriter, StepRecord
-from seqfit.step import ClockMoment, Precision, StepClock, StepOutcome, read_queued_seconds
+from seqfit.step import ClockMoment, Precision, StepClock, StepOutcome
+from seqfit.system import read_queued_seconds
 from seqfit.telemetry import read_resident_bytes
 from seqfit.training.setup import TrainingSetup
 from seqfit.training.view import TrainingView
@@ -46,7 +47,7 @@ class StepWork:
         """FLOPs of a global batch, or None where they are unknown."""
         if self.shape is None or self.loader is None:
             return None
-        return count_training_flops(self.shape, *self.loader.lengths(batch))
+        return self.shape.training_flops(*self.loader.lengths(batch))
 
 
 def describe_step_work(setup: TrainingSetup) -> StepWork:

@@ -20,12 +20,14 @@ from itertools import islice
 from seqfit.data import GlobalBatch, prefetch
 from seqfit.errors import is_out_of_memory
 from seqfit.rundir import EarlyStoppingEvent, RunWriter
-from seqfit.step import Schedule, StepOutcome, TrainStep, read_torch_states, restore_torch_states, set_learning_rate
+from seqfit.step import StepOutcome, TrainStep
 from seqfit.training.evaluator import Evaluator
 from seqfit.training.log import StepLog, StepWork
 from seqfit.training.nonfinite import NonFiniteHandler
 from seqfit.training.observer import Observer
 from seqfit.training.oom import HalfUpdated, OomRecovery, free_memory
+from seqfit.training.rng import read_torch_states, restore_torch_states
+from seqfit.training.schedule import Schedule
 from seqfit.training.setup import TrainingSetup
 from seqfit.training.snapshot_files import Snapshot
 from seqfit.training.snapshots import Snapshots
@@ -69,7 +71,7 @@ class TrainingRun:
     def set_learning_rate(self, number: int) -> float | None:
         """The rate of this step; None where Adafactor's relative steps set their own."""
         rate = self.setup.recipe.train.learning_rate * self.state.schedule.factor(number)
-        set_learning_rate(self.step.optimizer, rate)
+        self.step.set_learning_rate(rate)
         return None if self.step.optimizer.param_groups[0]["lr"] is None else rate
 
     @contextmanager

@@ -32,7 +32,7 @@ from seqfit.cache import JsonCache
 from seqfit.data import TOKENS, CostModel, PreparedData, TokenizedSplit
 from seqfit.errors import describe_error
 from seqfit.hardware import match_card, probe_machine, should_return
-from seqfit.model import build_cost_model, count_training_flops, load_model_config, read_model_shape
+from seqfit.model import ModelConfig, read_model_shape
 from seqfit.planning import (
     CONTEXT_BYTES,
     LEAST_STEPS,
@@ -124,7 +124,7 @@ def estimate_step_seconds(
     shape, _ = read_model_shape(config)
     if shape is None:
         return None
-    flops = count_training_flops(shape, split.source_lengths, split.target_lengths)
+    flops = shape.training_flops(split.source_lengths, split.target_lengths)
     return flops / flops_per_second / _steps_per_epoch(train, split.source_lengths + split.target_lengths)
 
 
@@ -136,7 +136,7 @@ def _advise(
         smaller = "A smaller" if most is None else f"task.max_source_tokens={most} or a smaller"
         return f"{smaller} task.max_source_tokens needs less memory; `seqfit plan` shows what fits"
     shape, _ = read_model_shape(config)
-    cost = TOKENS if shape is None else build_cost_model(shape)
+    cost = TOKENS if shape is None else shape.cost_model()
     for limit in _ROUND_LIMITS:
         seconds = step_seconds * _measure_saving(recipe.train, split, cost, limit)
         if seconds <= SLOW_SECONDS:
@@ -251,7 +251,7 @@ def predict_run(
 
 def _find_long_rows(recipe: Recipe, data: PreparedData, device: torch.device, made: RunPrediction) -> LongRows | None:
     """By the prediction, or where there is none by the FLOPs of a step."""
-    config = load_model_config(recipe.model, head_of(recipe.task)).config.to_dict()
+    config = ModelConfig.load(recipe.model, head_of(recipe.task)).config.to_dict()
     split, seconds = data.splits["train"], made.predicted_step_seconds
     target = None if seconds is not None else _find_target(device, 1)
     if target is not None:

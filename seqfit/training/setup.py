@@ -7,7 +7,6 @@ What was decided on the way becomes events of the run.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.data import (
@@ -30,28 +30,16 @@ from seqfit.data import (
 from seqfit.errors import RecipeError
 from seqfit.evaluation import Generator, choose_metrics, explain_fallback, set_start
 from seqfit.model import (
-    build_cost_model,
     build_text_encoder,
     check_vocabulary,
-    explain_untested,
+    choose_weights,
     family_of,
     load_model,
     load_position_limit,
     load_tokenizer,
     read_model_shape,
-    set_head_bias,
-    sum_frozen_bits,
 )
-from seqfit.parallel import (
-    SINGLE_PROCESS,
-    BuiltStep,
-    GatherTarget,
-    World,
-    build_rule,
-    build_step,
-    choose_weights,
-    padding_limits,
-)
+from seqfit.parallel import SINGLE_PROCESS, BuiltStep, GatherTarget, World, build_rule, build_step, padding_limits
 from seqfit.recipe import Recipe
 from seqfit.rundir import EventKind, Events, FallbackEvent, PlainEvent
 from seqfit.step import ParallelStrategy, Precision, TrainStep, choose_device, choose_precision, explain_unused_gpu
@@ -60,6 +48,7 @@ from seqfit.tasks import Task, build_task, head_of
 from seqfit.telemetry import read_resident_bytes
 from seqfit.training.coordination import Coordination
 from seqfit.training.measurement import RunPrediction, predict_run
+from seqfit.training.rng import seed_everything
 from seqfit.training.view import TrainingView
 from seqfit.trimming import KeptTokens, check_trimmable, choose_vocabulary, count_tokens, load_trimmed_model, remap_data
 from seqfit.units import format_bytes
@@ -287,7 +276,7 @@ def _choose_share(model: PreTrainedModel, parallel: ParallelStrategy, world: Wor
     if world.size == 1 or not parallel.splits_batches:
         return WHOLE_BATCH_SHARE
     shape, _ = read_model_shape(model.config.to_dict())
-    cost = TOKENS if shape is None else build_cost_model(shape)
+    cost = TOKENS if shape is None else shape.cost_model()
     return Share(world.rank, world.size, parallel.lockstep, cost)
 
 
@@ -326,13 +315,24 @@ def _load(recipe: Recipe, strategy: Strategy, device: torch.device, corpus: _Cor
     )
 
 
+def sum_frozen_bits(model: nn.Module) -> int:
+    """A number that changes with any byte of a frozen weight, and with its place; 0 where all are trainable."""
+    whole = 0
+    for weight in model.parameters():
+        if not weight.requires_grad:
+            for bits in weight.detach().contiguous().flatten().view(torch.uint8).split(1 << 20):
+                places = torch.arange(1, 2 * len(bits), 2, device=bits.device)  # int64, which wraps around
+                whole = (whole * 31 + int((bits * (places * places * 2654435761 + places)).sum())) % 2**61
+    return whole
+
+
 def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[PreTrainedModel, Events]:
     """In this order: trimming replaces the embeddings, adapters freeze all other weights."""
     head = head_of(recipe.task)
     events: Events = []
     if corpus.kept is None:
         model = load_model(recipe.model, head)
-        check_vocabulary(model, corpus.tokenizer, recipe.model)
+        check_vocabulary(model.get_input_embeddings().num_embeddings, corpus.tokenizer, recipe.model)
     else:
         trimmed = load_trimmed_model(recipe.model, head, corpus.kept)
         model = trimmed.model
@@ -341,20 +341,26 @@ def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[Pr
             events.append(FallbackEvent("trimming", "the whole model was loaded and then trimmed", trimmed.fallback))
     if head is not None and head.problem_type == "regression" and recipe.model.kind == "classifier":
         events.extend(_start_at_mean(model, corpus.data.splits["train"].scores()))
-    untested = explain_untested(recipe.model, model.config.model_type)
+    untested = family_of(model).explain_untested(model.config) if recipe.model.kind == "text-to-text" else None
     events.extend([] if untested is None else [(EventKind.UNTESTED, untested)])
     events.extend(choose_weights(model, recipe.model, strategy))
     return model, events
 
 
 def _start_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> Events:
-    """The head's bias, and a warning where the scores are far from the scale of a new head's outputs."""
+    """The bias of a fresh head, and a warning where the scores are far from the scale of a new head's outputs.
+
+    A head that was trained before keeps its bias, and some heads have none.
+    """
     mean, deviation = float(scores.mean()), float(scores.std())
-    events: Events = (
-        [(EventKind.REGRESSION_HEAD, f"starts at the mean of the training scores, {mean:.4g}")]
-        if set_head_bias(model, mean)
-        else []
-    )
+    events: Events = []
+    inside = set(model.base_model.modules())
+    linears = [part for part in model.modules() if isinstance(part, nn.Linear) and part not in inside]
+    last = linears[-1] if linears else None
+    if last is not None and last.bias is not None and last.out_features == 1 and last.bias.item() == 0:
+        with torch.no_grad():
+            last.bias.fill_(mean)
+        events.append((EventKind.REGRESSION_HEAD, f"starts at the mean of the training scores, {mean:.4g}"))
     if deviation and not _HEAD_REACHES[0] <= deviation <= _HEAD_REACHES[1]:
         events.append(
             (
@@ -385,13 +391,6 @@ def choose_answer_length(data: PreparedData, position_limit: int | None) -> int:
     """A quarter more than any target, because later answers may be longer; within the model's positions."""
     longest = max(int(split.target_lengths.max(initial=0)) for split in data.splits.values())
     return smaller_limit(longest + longest // 4 + 1, None if position_limit is None else position_limit - 1) or 1
-
-
-def seed_everything(seed: int) -> None:
-    """Python's, numpy's and torch's RNG, on every device."""
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
 
 
 def _count_steps(recipe: Recipe, loader: Loader) -> int:

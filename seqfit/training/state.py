@@ -25,9 +25,10 @@ import torch
 from seqfit.evaluation import Generator
 from seqfit.metrics import higher_is_better
 from seqfit.rundir import collect_versions
-from seqfit.step import Schedule, read_host_states, read_torch_states, restore_host_states, restore_torch_states
 from seqfit.training.log import StepLog
 from seqfit.training.nonfinite import NonFiniteHandler
+from seqfit.training.rng import read_host_states, read_torch_states, restore_host_states, restore_torch_states
+from seqfit.training.schedule import Schedule
 from seqfit.training.setup import TrainingSetup
 from seqfit.training.snapshot_files import Snapshot, copy_tensors
 

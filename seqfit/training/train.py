@@ -19,7 +19,6 @@ from seqfit.data import PreparedData
 from seqfit.errors import OutOfMemory, PeerLost, SeqfitError, Stopped, TrainingFailed, format_error, is_out_of_memory
 from seqfit.hub import went_offline
 from seqfit.inspection import Data, Given, RecipeLike, read_given, summarise_splits
-from seqfit.model import count_parameters
 from seqfit.parallel import World, explain_peer_lost, is_peer_lost, join_world
 from seqfit.recipe import anchor_paths, dump_recipe, warn_about_warmup
 from seqfit.rundir import (
@@ -238,7 +237,7 @@ def _write_start(
         commit=find_commit(),
         hardware=hardware,
         precision=setup.step.precision.name,
-        parameters=count_parameters(setup.generator.model),
+        parameters=setup.generator.model.num_parameters(),
         total_steps=setup.total_steps,
         data={
             "fingerprint": data.fingerprint,
@@ -377,7 +376,7 @@ def _measure_largest(peak: PeakObserver, compared: PredictionOutcome, writer: Ru
 def _headline(setup: TrainingSetup) -> str:
     count, precision, train = torch.get_num_threads(), setup.step.precision, setup.recipe.train
     threads = f", {count} thread{'' if count == 1 else 's'}" if precision.device.type == "cpu" else ""
-    parameters = format_count(count_parameters(setup.generator.model))
+    parameters = format_count(setup.generator.model.num_parameters())
     size = f"{train.batch_tokens} tokens" if train.batch_tokens else f"{train.examples_per_step} examples"
     return (
         f"{setup.recipe.model.location}: {parameters} parameters, {precision.name} on {precision.device}{threads}; "

@@ -15,14 +15,15 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedToken
 
 from seqfit.errors import ModelError
 from seqfit.hub import is_remote_code_trusted
-from seqfit.model import find_metadata, load_model, quiet, write_metadata
+from seqfit.model import GenerationMetadata, load_model
 from seqfit.recipe import ModelRecipe
 from seqfit.rundir import replace_folder, start_draft
+from seqfit.system import quiet_transformers
 
 
 def load_whole(model: ModelRecipe) -> PreTrainedModel:
     """The model with the head it was saved with: an encoder may have none, a classifier's, a language model's."""
-    with quiet():
+    with quiet_transformers():
         try:
             config = AutoConfig.from_pretrained(model.location, trust_remote_code=is_remote_code_trusted())
             if not config.is_encoder_decoder:
@@ -51,10 +52,10 @@ def check_free(folder: Path) -> None:
 def save_trimmed(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Written to a folder next to it and then renamed, so that a kill never leaves half a model."""
     fresh = start_draft(folder)
-    with quiet():
+    with quiet_transformers():
         model.save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
-    metadata = find_metadata(model)
+    metadata = GenerationMetadata.find(model)
     if metadata is not None:
-        write_metadata(fresh, metadata)
+        metadata.write(fresh)
     replace_folder(folder)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from seqfit.errors import ModelError
-from seqfit.model import quiet
+from seqfit.system import quiet_transformers
 from seqfit.trimming.choose import KeptTokens
 from seqfit.trimming.vocabulary import merged, read_tokenizer_json, to_merge
 
@@ -33,7 +33,7 @@ _CONFIG = "tokenizer_config.json"
 def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: KeptTokens) -> PreTrainedTokenizerBase:
     """The same tokenizer with only the kept tokens; the given one is not changed."""
     content = trim_json(read_tokenizer_json(tokenizer), kept.remap, kept.old_ids)
-    with quiet(), tempfile.TemporaryDirectory() as folder:
+    with quiet_transformers(), tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         for file in Path(folder).iterdir():  # a vocabulary in another format would still have all tokens
             if file.name not in (_JSON, _CONFIG):

@@ -40,7 +40,7 @@ def trim(
     _check_token_source(data, recipe is not None, overrides)
     loaded = None if recipe is None else load_recipe(recipe, overrides)
     # These import torch; a recipe's mistakes are reported before.
-    from seqfit.model import check_vocabulary, load_tokenizer, position_limit
+    from seqfit.model import check_vocabulary, family_of, load_tokenizer
     from seqfit.trimming.folder import check_free, load_whole, save_trimmed
     from seqfit.trimming.remap import count_file_tokens
     from seqfit.trimming.vocabulary import check_trimmable
@@ -52,11 +52,11 @@ def trim(
     full = load_tokenizer(wanted)
     check_trimmable(full)
     whole = load_whole(wanted)
-    check_vocabulary(whole, full, wanted)
+    check_vocabulary(whole.get_input_embeddings().num_embeddings, full, wanted)
     counts = (
         count_file_tokens(list(map(Path, data)), full, progress)
         if loaded is None
-        else _count_recipe_tokens(loaded, full, position_limit(whole.config), progress)
+        else _count_recipe_tokens(loaded, full, family_of(whole).max_positions(whole.config), progress)
     )
     trimmed = trim_vocabulary(whole, full, counts, mode if mode is not None else _mode_of(loaded))
     save_trimmed(Path(out), whole, trimmed.tokenizer)

@@ -36,19 +36,9 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 from transformers.utils.hub import get_checkpoint_shard_files
 
 from seqfit.errors import ModelError
-from seqfit.model import (
-    ModelConfig,
-    build_model,
-    check_embeddings,
-    count_parameters,
-    family_of,
-    find_family,
-    find_metadata,
-    load_model,
-    load_model_config,
-    quiet,
-)
+from seqfit.model import GenerationMetadata, ModelConfig, check_vocabulary, family_of, load_model
 from seqfit.recipe import ModelRecipe
+from seqfit.system import quiet_transformers
 from seqfit.tasks import ClassifierHead
 from seqfit.trimming.choose import KeptTokens, Mode, choose_kept_tokens
 from seqfit.trimming.tokenizer import trim_tokenizer
@@ -150,7 +140,7 @@ def trim_model(model: PreTrainedModel, kept: KeptTokens) -> TrimReport:
 def trim_config(config: Any, kept: KeptTokens, tokens_before: int) -> None:
     """New ids and the new number of tokens, in place, in the config of a model or of generation."""
     _renumber(config, kept)
-    for name in find_family(getattr(config, "model_type", None)).vocabulary_fields:
+    for name in family_of(config).vocabulary_fields:
         if getattr(config, name, None) == tokens_before:
             setattr(config, name, len(kept))
 
@@ -160,7 +150,7 @@ def report_trimming(model: PreTrainedModel, kept: KeptTokens, tokens_before: int
     assert model.get_input_embeddings().weight.shape[0] == len(kept)
     matrices = {parameter for parameter in family_of(model).token_matrices(model) if parameter.shape[0] == len(kept)}
     parameters_per_token = sum(matrix.numel() for matrix in matrices) // len(kept)
-    parameters_after = count_parameters(model)
+    parameters_after = model.num_parameters()
     return TrimReport(
         tokens_before=tokens_before,
         tokens_after=len(kept),
@@ -185,7 +175,7 @@ def list_token_ids(configs: Iterable[Any]) -> set[int]:
 
 
 def _count_task_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, size: int) -> NDArray[np.integer]:
-    metadata = find_metadata(model)
+    metadata = GenerationMetadata.find(model)
     texts = [] if metadata is None else list(metadata.own_texts())
     ids = [number for text in texts for number in tokenizer(text, add_special_tokens=False).input_ids]
     return np.bincount(np.array(ids, dtype=np.int64), minlength=size)
@@ -267,19 +257,19 @@ def choose_vocabulary(
     model: ModelRecipe, tokenizer: PreTrainedTokenizerBase, counts: NDArray[np.integer], mode: Mode
 ) -> tuple[KeptTokens, PreTrainedTokenizerBase]:
     """The kept tokens and the tokenizer that has only them, without reading the model's weights."""
-    config = load_model_config(model).config
+    config = ModelConfig.load(model).config
     vocab_size = getattr(config, "vocab_size", None)
     if vocab_size is not None:
-        check_embeddings(vocab_size, tokenizer, model)
+        check_vocabulary(vocab_size, tokenizer, model)
     needed = list_token_ids([config, *_load_generation_config(model)])
     if getattr(config, "pad_token_id", None):
-        needed |= find_family(config.model_type).ids_before_pad(_build_shapes(AutoModel, config))
+        needed |= family_of(config).ids_before_pad(_build_shapes(AutoModel, config))
     kept = choose_kept_tokens(tokenizer, counts, mode, needed)
     return kept, trim_tokenizer(tokenizer, kept)
 
 
 def load_trimmed_model(model: ModelRecipe, head: ClassifierHead | None, kept: KeptTokens) -> TrimmedModel:
-    picked = _pick_rows(model, load_model_config(model, head), kept)
+    picked = _pick_rows(model, ModelConfig.load(model, head), kept)
     if isinstance(picked, TrimmedModel):
         return picked
     whole = load_model(model, head)
@@ -327,7 +317,7 @@ def _pick_rows(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> Tr
 def _build_random(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> TrimmedModel:
     tokens_before = outline.config.vocab_size
     trim_config(outline.config, kept, tokens_before)
-    built = build_model(model, outline)
+    built = outline.build(model)
     return TrimmedModel(built, report_trimming(built, kept, tokens_before), None)
 
 
@@ -337,7 +327,7 @@ def _load_kept(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens, files
     weights = _read_weights(files, _find_vocabulary_names(shapes), kept, tokens_before)
     trim_config(outline.config, kept, tokens_before)
     # The Auto class would look for code in the folder; the model's own class doesn't.
-    built = build_model(model, replace(outline, auto=type(shapes)), weights)
+    built = replace(outline, auto=type(shapes)).build(model, weights)
     for generation in _load_generation_config(model):
         trim_config(generation, kept, tokens_before)
         built.generation_config = generation
@@ -346,7 +336,7 @@ def _load_kept(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens, files
 
 def _build_shapes(auto: Any, config: PreTrainedConfig) -> PreTrainedModel:
     """The model on the meta device, which takes no memory."""
-    with quiet(), torch.device("meta"):
+    with quiet_transformers(), torch.device("meta"):
         shapes: PreTrainedModel = auto.from_config(config)
     return shapes
 
@@ -384,7 +374,7 @@ def _is_one_of(name: str, model_names: set[str]) -> bool:
 def _list_safetensors(location: str) -> list[str]:
     """Files of a folder, or downloaded from the Hub once; in transformers' order of preference."""
     optional: dict[str, Any] = {"_raise_exceptions_for_missing_entries": False}
-    with quiet():
+    with quiet_transformers():
         whole = cached_file(location, SAFE_WEIGHTS_NAME, **optional)
         if whole is not None:
             return [whole]
@@ -396,7 +386,7 @@ def _load_generation_config(model: ModelRecipe) -> list[GenerationConfig]:
     """At most one: from its own file or, like transformers, from the model's config if there is none."""
     if model.kind == "classifier":
         return []
-    with quiet():
+    with quiet_transformers():
         try:
             return [GenerationConfig.from_pretrained(model.location)]
         except OSError:

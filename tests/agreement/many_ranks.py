@@ -26,7 +26,7 @@ from transformers import PreTrainedModel
 
 from seqfit.data.loader import WHOLE_BATCH_SHARE, Loader, Share
 from seqfit.data.micro_batch import Padding
-from seqfit.model.flops import build_cost_model, read_model_shape
+from seqfit.model.families.family import read_model_shape
 from seqfit.model.load import load_model
 from seqfit.model.trainable import find_blocks
 from seqfit.parallel.build import BuiltStep, build_rule, build_step
@@ -164,11 +164,7 @@ def build(
     way = built.step.parallel
     shape, _ = read_model_shape(model.config.to_dict())
     assert shape is not None
-    share = (
-        Share(world.rank, world.size, way.lockstep, build_cost_model(shape))
-        if way.splits_batches
-        else WHOLE_BATCH_SHARE
-    )
+    share = Share(world.rank, world.size, way.lockstep, shape.cost_model()) if way.splits_batches else WHOLE_BATCH_SHARE
     rule = build_rule(strategy, built.batching, (None, None))
     rows, padding = make_rows(labels=kind == "classifier"), Padding(0, None if kind == "classifier" else 0)
     loader = Loader(rows, padding, rule, batch_examples=6, batch_tokens=None, seed=3, share=share)

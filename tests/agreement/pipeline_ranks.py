@@ -22,12 +22,12 @@ from torch import nn
 from seqfit.data.micro_batch import MicroBatch, Padding
 from seqfit.data.micro_batch import collate as collate_micro_batch
 from seqfit.model.load import load_model
-from seqfit.model.loss import PLAIN, LossModel, LossRule
+from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.packing import PackedModel
 from seqfit.parallel import pipeline as pipelines
+from seqfit.parallel.execution import Recompute, enable_recompute
 from seqfit.parallel.pipeline import Pipeline, count_rows, round_rows
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.step.execution import Recompute, enable_recompute
 
 WORLD = 4
 WAIT = timedelta(seconds=120)  # for the other processes: none hangs where one has failed
@@ -51,13 +51,13 @@ class Case:
     recompute: Recompute = "none"
     costs: tuple[float, ...] | None = None
     frozen: tuple[str, ...] = ()  # beginnings of names
-    rule: LossRule = PLAIN
+    rule: LossRule = LossRule()  # noqa: RUF009, frozen
     dtype: torch.dtype = torch.float64
 
     @property
     def name(self) -> str:
         details = [self.batching, self.recompute, *map(str, self.costs or ()), *self.frozen, str(self.dtype)[6:]]
-        details += [] if self.rule == PLAIN else ["another loss"]
+        details += [] if self.rule == LossRule() else ["another loss"]
         return f"{self.model}, {self.stages} stages, {self.schedule}, {' '.join(details)}"
 
 

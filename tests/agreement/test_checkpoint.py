@@ -12,10 +12,11 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from seqfit.evaluation.generator import Generator, generate_sources
-from seqfit.model.checkpoint import GenerationMetadata, load_checkpoint, save_checkpoint
-from seqfit.model.load import load_model, load_tokenizer, quiet
+from seqfit.model.checkpoint import Checkpoint, GenerationMetadata
+from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.step.precision import Precision
+from seqfit.system import quiet_transformers
 from seqfit.tasks import ClassifierHead, head_of
 
 TEXTS = ["w5 w6 w7", "w50", "w9 w9 w9 w9 w9 w9 w9", "w11 w80 w3 w4"]
@@ -32,11 +33,11 @@ def save(tiny: Path, folder: Path, kind: str, beams: int) -> None:
     labels = LABELS if kind == "classifier" else None
     task = TaskRecipe.model_validate({"name": name, "source": "{q}", "target": "{a}", "labels": labels})
     metadata = GenerationMetadata(kind, task, beams=beams, max_new_tokens=25, step=1)
-    save_checkpoint(folder, load_model(recipe, HEAD), load_tokenizer(recipe), metadata)
+    Checkpoint(load_model(recipe, HEAD), load_tokenizer(recipe), metadata).save(folder)
 
 
 def own_answers(folder: Path) -> list[str]:
-    checkpoint = load_checkpoint(folder)
+    checkpoint = Checkpoint.load(folder)
     generator = Generator(
         model=checkpoint.model,
         tokenizer=checkpoint.tokenizer,
@@ -51,7 +52,7 @@ def own_answers(folder: Path) -> list[str]:
 
 def plain(auto: Any, folder: Path) -> tuple[Any, Any]:
     """Model and inputs by transformers alone; all settings come from the folder."""
-    with quiet():
+    with quiet_transformers():
         model, tokenizer = auto.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     batch = tokenizer(TEXTS, return_tensors="pt", padding=True)
     return model, {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}

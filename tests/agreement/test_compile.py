@@ -18,8 +18,8 @@ from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import GlobalBatch
 from seqfit.model.loss import LossModel
 from seqfit.parallel.build import build_execution
+from seqfit.parallel.execution import compile_blocks
 from seqfit.recipe.schema import TrainRecipe
-from seqfit.step.execution import compile_blocks
 from seqfit.strategy.schema import Strategy
 from tests.agreement.steps import assert_agree, run_wrapped
 

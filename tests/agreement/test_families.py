@@ -26,23 +26,24 @@ from seqfit.data.micro_batch import MicroBatch, Padding, collate
 from seqfit.errors import ModelError
 from seqfit.evaluation.generator import Generator, generate_sources
 from seqfit.evaluation.start import set_start
-from seqfit.model.families import (
-    REFUSED,
+from seqfit.model.families.family import (
     build_text_encoder,
     family_of,
-    find_block_side,
     find_family,
+    find_place,
     list_families,
     list_tested_types,
+    read_model_shape,
 )
-from seqfit.model.flops import count_training_flops, read_model_shape
-from seqfit.model.load import load_model, load_tokenizer, quiet
+from seqfit.model.families.refused import REFUSED
+from seqfit.model.load import load_model, load_tokenizer
 from seqfit.model.loss import LossModel, LossRule, decoder_states
 from seqfit.model.packing import PackedModel
 from seqfit.parallel.pipeline import check_can_split
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.step.precision import choose_precision
 from seqfit.strategy.schema import Strategy
+from seqfit.system import quiet_transformers
 from tests.agreement.conftest import gradients_of
 from tests.parallel.test_stage import build_stages, run
 from tests.tiny_families import ENCODER_CASES, FAMILY_CASES, SOURCES, TARGETS, Case, build_encoder
@@ -54,9 +55,9 @@ Ids = list[list[int]]
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
+def _quiet_transformers() -> Iterator[None]:
     """Stock models say much that is in order here."""
-    with quiet():
+    with quiet_transformers():
         yield
 
 
@@ -97,7 +98,7 @@ def _arrays(sequences: Ids) -> list[Any]:
 def prepare(tiny_family: Callable[[str], Path]) -> Callable[[str], Prepared]:
     @cache
     def build(name: str) -> Prepared:
-        with quiet():
+        with quiet_transformers():
             case, folder = FAMILY_CASES[name], tiny_family(name)
             recipe = ModelRecipe(path=str(folder), dropout=0.0)
             tokenizer: Any = load_tokenizer(recipe)
@@ -282,7 +283,7 @@ def test_blocks_are_found_by_class_by_path_and_in_their_stacks(name: str, prepar
     blocks = family.blocks(model)
     of_text = [path for path in blocks if "vision" not in path]
     assert len(of_text) == family.count_layers(model.config) == (4 if name in FAMILY_CASES else 2)
-    assert all(find_block_side(path) is not None for path in blocks)
+    assert all(find_place(path)[0] is not None for path in blocks)
     if family.is_packed:
         stacks = [model.get_encoder(), model.get_decoder()] if name in FAMILY_CASES else [model.base_model.encoder]
         assert [block for stack in stacks for block in family.stack_blocks(stack)] == list(blocks.values())
@@ -313,7 +314,7 @@ def test_flops_are_those_that_torch_counts(name: str, prepare: Callable[[str], P
     labels = torch.full((1, 1), 6) if name in FAMILY_CASES else torch.tensor([1])
     with FlopCounterMode(display=False) as counter:
         model(input_ids=torch.full((1, 11), 5), labels=labels).loss.backward()
-    assert count_training_flops(shape, [11], [int(name in FAMILY_CASES)]) == counter.get_total_flops()
+    assert shape.training_flops([11], [int(name in FAMILY_CASES)]) == counter.get_total_flops()
 
 
 def _load_any(name: str, prepare: Callable[[str], Prepared]) -> Any:

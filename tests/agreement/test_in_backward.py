@@ -16,8 +16,8 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, se
 
 from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
+from seqfit.parallel.execution import enable_recompute
 from seqfit.recipe.schema import ModelRecipe, OptimizerRecipe
-from seqfit.step.execution import enable_recompute
 from seqfit.step.optimizers import InBackward, build_optimizer, set_learning_rate
 from seqfit.tasks import ClassifierHead
 

@@ -16,8 +16,8 @@ from seqfit.data.loader import GlobalBatch
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.packing import PackedModel, make_lean
 from seqfit.model.trainable import add_adapters
+from seqfit.parallel.execution import enable_recompute
 from seqfit.recipe.schema import LoraRecipe
-from seqfit.step.execution import enable_recompute
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
 from tests.agreement.steps import assert_agree, run_step

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from seqfit.model.load import ModelConfig
-from seqfit.model.loss import blank_label
+from seqfit.model.loss import LossRule
 from seqfit.planning.device_rules import rules_for
 from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
@@ -94,6 +94,6 @@ def test_so_is_the_peak_with_a_head_for_scores_or_several_labels(problem_type: s
         rules_for("cpu"),
     )
     shapes = [Shape(SOURCES, None, packed=False)]
-    step, batch = build_real_step(spec).step, draw_batch(shapes, blank_label(config))
+    step, batch = build_real_step(spec).step, draw_batch(shapes, LossRule.blank_label(config))
     step.run(batch)
     assert FakeStep(spec).trace(shapes).peak_bytes == pytest.approx(measure_peak_bytes(step, batch), rel=TOLERANCE)

@@ -15,8 +15,8 @@ import torch
 from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.trainable import add_adapters
+from seqfit.parallel.execution import Recompute, enable_recompute
 from seqfit.recipe.schema import LoraRecipe, ModelRecipe
-from seqfit.step.execution import Recompute, enable_recompute
 from seqfit.tasks import ClassifierHead
 
 HEAD = ClassifierHead(("yes", "no", "maybe"))
@@ -79,7 +79,7 @@ def test_another_dropout_would_be_seen(run: Callable[..., Outcome], monkeypatch:
     def forget(function: Any, *args: Any, use_reentrant: bool) -> Any:
         return forgetful(function, *args, use_reentrant=use_reentrant, preserve_rng_state=False)
 
-    monkeypatch.setattr("seqfit.step.execution.checkpoint", forget)
+    monkeypatch.setattr("seqfit.parallel.execution.checkpoint", forget)
     loss, gradients = run("t5", "blocks")
     assert torch.equal(loss, stored[0])
     assert not all(torch.equal(gradients[name], gradient) for name, gradient in stored[1].items())

@@ -21,9 +21,10 @@ import torch
 import seqfit
 from seqfit.data.batching import order_epoch, split_global_batches
 from seqfit.data.tokenize import TokenizedSplit, prepare_data
-from seqfit.model.load import load_position_limit, load_tokenizer, quiet
+from seqfit.model.load import load_position_limit, load_tokenizer
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.reader import Run
+from seqfit.system import quiet_transformers
 from tests.tiny_families import FAMILY_CASES, SOURCES, TARGETS
 
 STEPS = 5
@@ -63,7 +64,7 @@ class PlainLoop:
         assert recipe.model.path is not None
         self._recipe = recipe
         self._limit = load_position_limit(recipe.model)
-        with quiet(), warnings.catch_warnings():
+        with quiet_transformers(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
             self.tokenizer: Any = AutoTokenizer.from_pretrained(recipe.model.path)
             self.model: Any = AutoModelForSeq2SeqLM.from_pretrained(recipe.model.path, dtype=torch.float32).train()
@@ -136,7 +137,7 @@ def read_split(recipe: Recipe, name: str) -> TokenizedSplit:
 def test_every_step_has_the_loss_of_a_plain_transformers_loop(
     name: str, tiny_family: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    with quiet():
+    with quiet_transformers():
         made = build_recipe(tiny_family(name), write_parallel(tmp_path / "data"), FAMILY_CASES[name].languages)
         run = seqfit.train(made, out=tmp_path / "run")
         losses = PlainLoop(run.recipe).train(read_split(run.recipe, "train"))
@@ -151,7 +152,7 @@ def test_a_real_marian_model_ends_where_transformers_ends(tmp_path: Path, reques
     if not folder:
         pytest.skip("no pretrained Marian model: set SEQFIT_MARIAN to the folder of an English-French one")
     data: Path = request.getfixturevalue("shared_data") / "multi30k"
-    with quiet():
+    with quiet_transformers():
         made = build_recipe(Path(folder), data, None, steps=30, learning_rate=2e-5)
         made["data"] |= {"limit": {"train": 4000, "validation": 50, "test": 300}}
         run = seqfit.train(made, out=tmp_path / "run")
@@ -175,7 +176,7 @@ def _translate_plainly(run: Run) -> tuple[float, list[str]]:
 
 def test_the_loop_above_translates_as_evaluate_does(tiny_family: Callable[[str], Path], tmp_path: Path) -> None:
     """The comparison of BLEU run with a tiny model, so that it is not first run where there are real weights."""
-    with quiet():
+    with quiet_transformers():
         made = build_recipe(tiny_family("marian"), write_parallel(tmp_path / "data"), None, steps=3)
         run = seqfit.train(made, out=tmp_path / "run")
         evaluation = seqfit.evaluate(run)
@@ -196,7 +197,7 @@ def test_languages_in_columns_are_trained_evaluated_and_predicted(
     made = build_recipe(tiny_family("nllb"), tmp_path / "rows.jsonl", ("{source_lang}", "{target_lang}"), steps=2)
     made["task"] |= {"source": "{from}", "target": "{to}"}
     del made["data"]["languages"]
-    with quiet():
+    with quiet_transformers():
         run = seqfit.train(made, out=tmp_path / "run")
         assert seqfit.evaluate(run)["rows"] == 6
         shutil.copytree(run.checkpoint, tmp_path / "copied")

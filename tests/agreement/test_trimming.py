@@ -23,8 +23,9 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-from seqfit.model.load import load_model, load_tokenizer, quiet
+from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.system import quiet_transformers
 from seqfit.tasks import ClassifierHead
 from seqfit.trimming.folder import save_trimmed
 from seqfit.trimming.weights import Trimmed, choose_vocabulary, load_trimmed_model, trim_vocabulary
@@ -124,7 +125,7 @@ def roberta(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         vocab_size=WORDS, pad_token_id=pad, bos_token_id=None, eos_token_id=None, max_position_embeddings=32, **size
     )
     PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", unk_token="<unk>").save_pretrained(tmp_path)
-    with quiet():
+    with quiet_transformers():
         RobertaForSequenceClassification(config).save_pretrained(tmp_path)
     return tmp_path
 
@@ -161,7 +162,7 @@ def test_plain_transformers_loads_a_trimmed_folder_and_answers_the_same(
     model = load(tiny_model(name), "text-to-text").eval()
     tokenizer = trim(model, tiny_model(name)).tokenizer
     save_trimmed(tmp_path / "out", model, tokenizer)
-    with quiet():
+    with quiet_transformers():
         plain, plain_tokenizer = (
             auto.from_pretrained(tmp_path / "out") for auto in (AutoModelForSeq2SeqLM, AutoTokenizer)
         )

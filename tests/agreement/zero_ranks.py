@@ -27,7 +27,7 @@ import torch.distributed as dist
 
 from seqfit.data.loader import Loader, Share
 from seqfit.data.micro_batch import Padding
-from seqfit.model.flops import build_cost_model, read_model_shape
+from seqfit.model.families.family import read_model_shape
 from seqfit.model.load import load_model
 from seqfit.parallel import deepspeed as zero
 from seqfit.parallel.build import build_rule, build_step
@@ -155,7 +155,7 @@ def build(folder: str, strategy: Strategy, world: World, recipe: TrainRecipe) ->
     built.step.parallel.allocate_state(built.step.optimizer)  # as a run does
     shape, _ = read_model_shape(model.config.to_dict())
     assert shape is not None
-    share = Share(world.rank, world.size, built.step.parallel.lockstep, build_cost_model(shape))
+    share = Share(world.rank, world.size, built.step.parallel.lockstep, shape.cost_model())
     rule = build_rule(strategy, built.batching, (None, None))
     rows, padding = make_rows(labels=kind == "classifier"), Padding(0, None if kind == "classifier" else 0)
     loader = Loader(rows, padding, rule, batch_examples=6, batch_tokens=None, seed=3, share=share)

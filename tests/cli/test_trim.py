@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from seqfit.cli.main import main
-from seqfit.model.load import quiet
+from seqfit.system import quiet_transformers
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_a_folder_is_trimmed_to_the_tokens_of_a_file(
     said = capsys.readouterr().out
     for part in ("15 of 100 tokens kept", "data: occur in the data", "savings", "dropped", "w3", f"model: {out}"):
         assert part in said
-    with quiet():
+    with quiet_transformers():
         model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
     assert model.lm_head.weight.shape[0] == len(tokenizer) == 15
     assert tokenizer("w10 w60 w99").input_ids == [3, 14, 2, 1]

@@ -9,7 +9,7 @@ import pytest
 
 from seqfit.data import encode
 from seqfit.data.encode import TextEncoder, truncate
-from seqfit.model.families import build_text_encoder
+from seqfit.model.families.family import build_text_encoder
 
 
 def _words_tokenizer(end: bool) -> object:

@@ -16,7 +16,7 @@ from seqfit.data.encode import (
 from seqfit.data.tokenize import prepare_data
 from seqfit.errors import DataError, RecipeError
 from seqfit.inspection.describe import describe_recipe_data
-from seqfit.model.families import build_text_encoder
+from seqfit.model.families.family import build_text_encoder
 from seqfit.model.load import load_tokenizer
 from seqfit.recipe.schema import ModelRecipe, Recipe, TaskRecipe
 

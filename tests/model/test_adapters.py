@@ -11,9 +11,10 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
 from seqfit.errors import RecipeError
-from seqfit.model.load import load_model, quiet
+from seqfit.model.load import load_model
 from seqfit.model.trainable import add_adapters, choose_lora, has_adapters, merged_state_dict, save_adapter
 from seqfit.recipe.schema import LoraRecipe, ModelRecipe
+from seqfit.system import quiet_transformers
 from seqfit.tasks import ClassifierHead
 
 NAMES = ["t5", "mt5", "umt5", "bart", "bert"]
@@ -127,7 +128,7 @@ def test_plain_transformers_answers_from_the_merged_folder_as_the_adapted_model_
 ) -> None:
     model = adapted(name)
     auto = AutoModelForSequenceClassification if name == "bert" else AutoModelForSeq2SeqLM
-    with quiet():
+    with quiet_transformers():
         model.save_pretrained(tmp_path, state_dict=merged_state_dict(model))
         plain = auto.from_pretrained(tmp_path).eval()
     if name == "umt5":  # transformers 5.22 scales the output of the plain one

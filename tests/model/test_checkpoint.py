@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from seqfit.errors import ModelError
-from seqfit.model.checkpoint import GenerationMetadata, find_metadata, load_checkpoint, read_metadata, save_checkpoint
+from seqfit.model.checkpoint import Checkpoint, GenerationMetadata
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
 from seqfit.tasks import head_of
@@ -23,13 +23,13 @@ METADATA = GenerationMetadata("text-to-text", TASK, beams=2, max_new_tokens=33, 
 def saved(tiny_model: Callable[[str], Path], tmp_path: Path) -> tuple[Path, Any, Any]:
     recipe = ModelRecipe(path=str(tiny_model("t5")))
     model, tokenizer = load_model(recipe), load_tokenizer(recipe)
-    save_checkpoint(tmp_path / "checkpoint", model, tokenizer, METADATA)
+    Checkpoint(model, tokenizer, METADATA).save(tmp_path / "checkpoint")
     return tmp_path / "checkpoint", model, tokenizer
 
 
 def test_a_checkpoint_brings_back_weights_tokenizer_and_metadata(saved: tuple[Path, Any, Any]) -> None:
     folder, model, tokenizer = saved
-    checkpoint = load_checkpoint(folder)
+    checkpoint = Checkpoint.load(folder)
     assert checkpoint.metadata == METADATA
     assert checkpoint.tokenizer.get_vocab() == tokenizer.get_vocab()
     loaded = checkpoint.model.state_dict()
@@ -50,8 +50,8 @@ def test_the_own_texts_of_metadata_are_all_that_a_row_does_not_bring() -> None:
 def test_the_metadata_of_a_loaded_model_is_that_of_its_folder(
     saved: tuple[Path, Any, Any], tiny_model: Callable[[str], Path]
 ) -> None:
-    assert find_metadata(load_checkpoint(saved[0]).model) == METADATA
-    assert find_metadata(load_model(ModelRecipe(path=str(tiny_model("t5"))))) is None
+    assert GenerationMetadata.find(Checkpoint.load(saved[0]).model) == METADATA
+    assert GenerationMetadata.find(load_model(ModelRecipe(path=str(tiny_model("t5"))))) is None
 
 
 def test_plain_generate_reads_the_answers_length_and_beams_from_the_folder(saved: tuple[Path, Any, Any]) -> None:
@@ -64,8 +64,8 @@ def test_a_classifiers_checkpoint_keeps_its_labels(tiny_model: Callable[[str], P
     task = TaskRecipe(name="classify", source="{t}", target="{l}", labels={"yes": ["1"], "no": ["0"], "maybe": []})
     model: Any = load_model(recipe, head_of(task))
     folder = tmp_path / "checkpoint"
-    save_checkpoint(folder, model, load_tokenizer(recipe), GenerationMetadata("classifier", task, 1, 1, 0))
-    checkpoint: Any = load_checkpoint(folder)
+    Checkpoint(model, load_tokenizer(recipe), GenerationMetadata("classifier", task, 1, 1, 0)).save(folder)
+    checkpoint: Any = Checkpoint.load(folder)
     assert checkpoint.model.config.id2label == {0: "yes", 1: "no", 2: "maybe"}
     assert torch.equal(checkpoint.model.classifier.weight, model.classifier.weight)
     assert checkpoint.metadata.task == task
@@ -76,8 +76,8 @@ def test_a_new_checkpoint_replaces_the_old_one_and_leaves_nothing_next_to_it(
 ) -> None:
     folder, model, tokenizer = saved
     (folder / "leftover.txt").write_text("of the old one")
-    save_checkpoint(folder, model, tokenizer, METADATA.at_start())
-    assert read_metadata(folder).step == 0
+    Checkpoint(model, tokenizer, METADATA.at_start()).save(folder)
+    assert GenerationMetadata.read(folder).step == 0
     assert not (folder / "leftover.txt").exists()
     assert os.listdir(folder.parent) == ["checkpoint"]
 
@@ -98,11 +98,11 @@ def test_a_kill_in_the_middle_of_a_save_leaves_a_whole_checkpoint(
     with monkeypatch.context() as patched:
         patched.setattr("seqfit.rundir.atomic.os.replace", die)
         with pytest.raises(KeyboardInterrupt):
-            save_checkpoint(folder, model, tokenizer, METADATA.at_start())
+            Checkpoint(model, tokenizer, METADATA.at_start()).save(folder)
     survivor = folder if renames == 0 else folder.with_name(".checkpoint.old")
-    assert load_checkpoint(survivor).metadata.step == 7
-    save_checkpoint(folder, model, tokenizer, METADATA.at_start())
-    assert load_checkpoint(folder).metadata.step == 0
+    assert Checkpoint.load(survivor).metadata.step == 7
+    Checkpoint(model, tokenizer, METADATA.at_start()).save(folder)
+    assert Checkpoint.load(folder).metadata.step == 0
     assert os.listdir(folder.parent) == ["checkpoint"]
 
 
@@ -117,8 +117,8 @@ def test_a_save_that_fails_after_a_kill_between_the_renames_keeps_the_old_checkp
 
     monkeypatch.setattr(model, "save_pretrained", fail)
     with pytest.raises(OSError, match="disk full"):
-        save_checkpoint(folder, model, tokenizer, METADATA.at_start())
-    assert load_checkpoint(folder).metadata.step == 7
+        Checkpoint(model, tokenizer, METADATA.at_start()).save(folder)
+    assert Checkpoint.load(folder).metadata.step == 7
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", "{}", '{"kind": "text-to-text", "task": {"name": "no-such"}}'])
@@ -128,4 +128,4 @@ def test_a_folder_without_readable_metadata_is_an_error_in_three_parts(tmp_path:
     with pytest.raises(
         ModelError, match=r"(?s)has no readable seqfit\.json .* records in it how .*Give a run directory"
     ):
-        read_metadata(tmp_path)
+        GenerationMetadata.read(tmp_path)

@@ -12,12 +12,15 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, T5Config, T5ForCondi
 
 import seqfit
 from seqfit.errors import ModelError
-from seqfit.model.families import REFUSED, family, family_of, list_families
-from seqfit.model.load import explain_untested, load_model, load_model_config, load_tokenizer, quiet
+from seqfit.model.families import family
+from seqfit.model.families.family import family_of, list_families
+from seqfit.model.families.refused import REFUSED
+from seqfit.model.load import ModelConfig, load_model, load_tokenizer
 from seqfit.model.loss import decoder_states
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.reporting.overview import show_gaps, show_header
 from seqfit.reporting.subject import read_report_subject
+from seqfit.system import quiet_transformers
 from seqfit.trimming.vocabulary import check_trimmable
 from tests.tiny_families import SOURCES, TARGETS
 
@@ -32,7 +35,7 @@ def test_a_type_that_is_not_trained_is_refused_by_name_whatever_the_recipe_says(
     Config.model_type = model_type
     monkeypatch.setattr("seqfit.model.load._load_config", lambda model: (Config(), {}))
     with pytest.raises(ModelError, match=rf"'m' is a {model_type} model: .*\. It is not trained\. Use .* model"):
-        load_model_config(ModelRecipe(path="m", untested=True))
+        ModelConfig.load(ModelRecipe(path="m", untested=True))
 
 
 class OwnConfig(T5Config):  # type: ignore[misc]
@@ -65,7 +68,7 @@ def test_a_type_that_is_not_tested_needs_consent(own_type: Path) -> None:
     ):
         load_model(ModelRecipe(path=str(own_type)))
     assert type(load_model(ModelRecipe(path=str(own_type), untested=True))) is OwnModel
-    assert explain_untested(ModelRecipe(path="m"), "t5") is None
+    assert family_of(T5Config()).explain_untested(T5Config()) is None
 
 
 def test_with_consent_it_trains_padded_and_its_page_says_so(own_type: Path, tmp_path: Path) -> None:
@@ -76,7 +79,7 @@ def test_with_consent_it_trains_padded_and_its_page_says_so(own_type: Path, tmp_
         "data": {"path": str(tmp_path / "rows.csv")},
         "train": {"steps": 1, "batch_examples": 8},
     }
-    with quiet():
+    with quiet_transformers():
         run = seqfit.train(recipe, out=tmp_path / "run")
         assert len(seqfit.predict(run, ["w3 w4"])) == 1
     told = {event["kind"]: event["message"] for event in run.events()}
@@ -140,7 +143,7 @@ def test_a_checkpoint_generates_in_its_language_with_plain_transformers(
             "data": {"path": str(tmp_path / "rows.csv")},
             "train": {"steps": 1, "batch_examples": 8},
         }
-        with quiet():
+        with quiet_transformers():
             run = seqfit.train(recipe, out=tmp_path / name)
             model = AutoModelForSeq2SeqLM.from_pretrained(run.checkpoint)
             tokenizer: Any = load_tokenizer(ModelRecipe(path=str(run.checkpoint)))
@@ -160,7 +163,7 @@ def test_an_evaluation_may_ask_for_another_language(tiny_family: Callable[[str],
         "data": {"path": str(tmp_path / "rows.csv")},
         "train": {"steps": 1, "batch_examples": 8},
     }
-    with quiet():
+    with quiet_transformers():
         run = seqfit.train(recipe, out=tmp_path / "run")
         romanian, french = (
             [row["prediction"] for row in seqfit.evaluate(run, overrides=overrides)["predictions"]]

@@ -9,8 +9,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
-from seqfit.model.families import ModelShape
-from seqfit.model.flops import count_training_flops, read_model_shape
+from seqfit.model.families.family import read_model_shape
+from seqfit.model.flops import ModelShape
 
 
 def shape_of(folder: Path, **changes: Any) -> ModelShape:
@@ -25,7 +25,7 @@ def test_the_operations_counted_are_those_that_torch_counts(tiny_model: Callable
     source, labels = torch.full((1, 11), 5), torch.full((1, 1), 6)  # one target token: nothing is masked
     with FlopCounterMode(display=False) as counter:
         model(input_ids=source, labels=labels, use_cache=False).loss.backward()
-    assert count_training_flops(shape_of(tiny_model(name)), [11], [1]) == counter.get_total_flops()
+    assert shape_of(tiny_model(name)).training_flops([11], [1]) == counter.get_total_flops()
 
 
 def test_those_of_a_classifier_are_too(tiny_model: Callable[[str], Path]) -> None:
@@ -33,19 +33,19 @@ def test_those_of_a_classifier_are_too(tiny_model: Callable[[str], Path]) -> Non
     model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3, attn_implementation="eager")
     with FlopCounterMode(display=False) as counter:
         model(input_ids=torch.full((1, 11), 5), labels=torch.tensor([1])).loss.backward()
-    assert count_training_flops(shape_of(folder, num_labels=3), [11], [0]) == counter.get_total_flops()
+    assert shape_of(folder, num_labels=3).training_flops([11], [0]) == counter.get_total_flops()
 
 
 def test_examples_add_up_one_by_one(tiny_model: Callable[[str], Path]) -> None:
     shape = shape_of(tiny_model("t5"))
-    together = count_training_flops(shape, [11, 40], [3, 1])
-    assert together == count_training_flops(shape, [11], [3]) + count_training_flops(shape, [40], [1])
+    together = shape.training_flops([11, 40], [3, 1])
+    assert together == shape.training_flops([11], [3]) + shape.training_flops([40], [1])
 
 
 def test_causal_attention_counts_half_of_the_pairs_and_the_diagonal() -> None:
     shape = ModelShape(1, 1, encoder_layers=0, encoder_feed_forward=0, decoder_layers=1, decoder_feed_forward=0)
     projections = 4 * 3 + 2 * 3  # of 3 target tokens: their own attention's four, two of the cross-attention's
-    assert count_training_flops(shape, [0], [3]) == 6 * (projections + 2 * (1 + 2 + 3))
+    assert shape.training_flops([0], [3]) == 6 * (projections + 2 * (1 + 2 + 3))
 
 
 def test_an_unknown_kind_of_model_has_no_count_but_a_reason() -> None:

@@ -33,10 +33,9 @@ def test_the_head_of_a_tied_model_is_frozen_with_its_embeddings_and_the_report_s
     model = load("t5")
     report = freeze_parts(model, ["embeddings"])
     assert not model.lm_head.weight.requires_grad
-    assert report.frozen == 100 * 32
-    assert report.trainable == sum(tensor.numel() for tensor in model.parameters()) - 3200
-    assert report.text.startswith("embeddings frozen: 3200 weights are frozen, ")
-    assert report.text.endswith("the head is the same matrix as the embeddings and is frozen, too")
+    assert model.num_parameters() - model.num_parameters(only_trainable=True) == 100 * 32
+    assert report.startswith("embeddings frozen: 3200 weights are frozen, ")
+    assert report.endswith("the head is the same matrix as the embeddings and is frozen, too")
 
 
 def test_the_head_of_an_untied_model_stays_trainable(load: Callable[[str], Any]) -> None:
@@ -44,7 +43,7 @@ def test_the_head_of_an_untied_model_stays_trainable(load: Callable[[str], Any])
     report = freeze_parts(model, ["embeddings"])
     assert "lm_head.weight" in learning(model)
     assert "shared.weight" not in learning(model)
-    assert "head" not in report.text
+    assert "head" not in report
 
 
 def test_t5s_frozen_encoder_includes_its_position_table_but_not_the_shared_embeddings(
@@ -72,8 +71,8 @@ def test_with_both_parts_frozen_only_the_decoder_is_trainable(load: Callable[[st
 
 def test_the_pooler_and_the_head_of_a_classifier_stay_trainable(load: Callable[[str], Any]) -> None:
     model = load("bert")
-    report = freeze_parts(model, ["embeddings", "encoder"])
+    freeze_parts(model, ["embeddings", "encoder"])
     assert learning(model) == {
         f"{part}.{kind}" for part in ("bert.pooler.dense", "classifier") for kind in ("weight", "bias")
     }
-    assert report.trainable == 32 * 32 + 32 + 2 * 32 + 2
+    assert model.num_parameters(only_trainable=True) == 32 * 32 + 32 + 2 * 32 + 2

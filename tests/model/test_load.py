@@ -14,8 +14,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassificati
 from transformers.utils import logging
 
 from seqfit.errors import ModelError
-from seqfit.model.load import count_parameters, load_model, load_tokenizer, quiet
+from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.system import quiet_transformers
 from seqfit.tasks import ClassifierHead
 
 SOURCE = torch.tensor([[5, 6, 7, 1], [8, 9, 1, 0]])
@@ -52,7 +53,7 @@ def test_a_tied_t5_has_as_many_parameters_as_its_config_says(tiny_model: Callabl
     encoder = 2 * (attention + feed_forward + 2 * 32) + 32 + table
     decoder = 2 * (2 * attention + feed_forward + 3 * 32) + 32 + table
     model = load_model(recipe_of(tiny_model("t5"), weights="random"))
-    assert count_parameters(model) == 100 * 32 + encoder + decoder
+    assert model.num_parameters() == 100 * 32 + encoder + decoder
 
 
 @pytest.mark.parametrize("name", UNTIED)
@@ -64,7 +65,7 @@ def test_an_untied_head_has_parameters_of_its_own(tiny_model: Callable[[str], Pa
     gated = 3 * 32 * 64 * 4
     tables = 32 * 4 * (4 if name == "umt5" else 2)  # UMT5 has one in every layer
     norms = 32 * (2 * 2 + 1 + 2 * 3 + 1)
-    assert count_parameters(model) == 2 * 100 * 32 + 6 * 4 * 32 * 32 + gated + tables + norms
+    assert model.num_parameters() == 2 * 100 * 32 + 6 * 4 * 32 * 32 + gated + tables + norms
 
 
 def test_the_published_mt5_small_config_gives_300_million_parameters(tmp_path: Path) -> None:
@@ -73,14 +74,14 @@ def test_the_published_mt5_small_config_gives_300_million_parameters(tmp_path: P
     (tmp_path / "config.json").write_text(json.dumps(config))
     with torch.device("meta"):
         model = load_model(recipe_of(tmp_path, weights="random"))
-    assert count_parameters(model) == 300_176_768  # google/mt5-small
+    assert model.num_parameters() == 300_176_768  # google/mt5-small
 
 
 @pytest.mark.parametrize("name", UNTIED)
 def test_resizing_the_vocabulary_keeps_an_untied_head(tiny_model: Callable[[str], Path], name: str) -> None:
     model: Any = load_model(recipe_of(tiny_model(name)))
     head = model.lm_head.weight.detach().clone()
-    with quiet():
+    with quiet_transformers():
         model.resize_token_embeddings(104, mean_resizing=False)
     assert torch.equal(model.lm_head.weight[:100], head)
 
@@ -90,7 +91,7 @@ def test_what_is_saved_gives_plain_transformers_the_same_logits(
     tiny_model: Callable[[str], Path], tmp_path: Path, name: str
 ) -> None:
     model = load_model(recipe_of(tiny_model(name), weights="random"))
-    with quiet():
+    with quiet_transformers():
         model.save_pretrained(tmp_path)
         plain = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
     assert torch.equal(logits_of(plain), logits_of(model))
@@ -100,7 +101,7 @@ def test_what_is_saved_gives_plain_transformers_the_same_logits(
 def test_plain_transformers_scales_umt5_and_we_do_not(tiny_model: Callable[[str], Path]) -> None:
     """4.x and the published model don't scale an untied head's input; the greedy text is the same either way."""
     folder = tiny_model("umt5")
-    with quiet():
+    with quiet_transformers():
         plain = logits_of(AutoModelForSeq2SeqLM.from_pretrained(folder))
     ours = logits_of(load_model(recipe_of(folder)))
     assert torch.allclose(plain, ours * 32**-0.5, atol=1e-6)
@@ -111,7 +112,7 @@ def test_plain_transformers_scales_umt5_and_we_do_not(tiny_model: Callable[[str]
 def test_a_saved_config_says_whether_the_head_is_tied(
     tiny_model: Callable[[str], Path], tmp_path: Path, name: str
 ) -> None:
-    with quiet():
+    with quiet_transformers():
         load_model(recipe_of(tiny_model(name))).save_pretrained(tmp_path)
     said = json.loads((tmp_path / "config.json").read_text())["tie_word_embeddings"]
     assert said is (name not in UNTIED)
@@ -152,7 +153,7 @@ def test_a_trained_head_is_kept_for_as_many_labels_and_fresh_for_more(
     tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     trained: Any = load_model(recipe_of(tiny_model("bert"), kind="classifier"), ClassifierHead(("yes", "no")))
-    with quiet():
+    with quiet_transformers():
         trained.save_pretrained(tmp_path)
         plain = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     again: Any = load_model(recipe_of(tmp_path, kind="classifier"), ClassifierHead(("yes", "no")))
@@ -265,7 +266,7 @@ def test_a_models_own_tokenizer_is_found(tiny_model: Callable[[str], Path], name
 
 def test_quiet_puts_the_loggers_level_back_even_after_an_error() -> None:
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    with contextlib.suppress(KeyError), quiet():
+    with contextlib.suppress(KeyError), quiet_transformers():
         assert logging.get_verbosity() == logging.ERROR
         raise KeyError
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == (level, bars)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from seqfit.model.load import load_model
-from seqfit.model.loss import LossModel, LossRule, class_logits, token_loss_sum
+from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
 
@@ -18,21 +18,21 @@ def test_the_sum_leaves_ignored_labels_out() -> None:
     labels = torch.tensor([[4, 1, -100], [2, -100, -100]])
     logs = logits.log_softmax(-1)
     expected = -(logs[0, 0, 4] + logs[0, 1, 1] + logs[1, 0, 2])
-    assert torch.allclose(token_loss_sum(logits, labels), expected)
+    assert torch.allclose(LossRule().token_loss_sum(logits, labels), expected)
 
 
 def test_the_sum_is_taken_in_fp32_from_half_precision_logits() -> None:
     logits = torch.randn(1, 4, 1000).bfloat16()
     labels = torch.tensor([[1, 2, 3, 4]])
-    loss = token_loss_sum(logits, labels)
+    loss = LossRule().token_loss_sum(logits, labels)
     assert loss.dtype == torch.float32
-    assert torch.equal(loss, token_loss_sum(logits.float(), labels))
+    assert torch.equal(loss, LossRule().token_loss_sum(logits.float(), labels))
 
 
 def test_the_sum_of_parts_is_the_sum_of_the_whole() -> None:
     logits, labels = torch.randn(4, 3, 7), torch.randint(0, 7, (4, 3))
-    parts = token_loss_sum(logits[:1], labels[:1]) + token_loss_sum(logits[1:], labels[1:])
-    assert torch.allclose(parts, token_loss_sum(logits, labels))
+    parts = LossRule().token_loss_sum(logits[:1], labels[:1]) + LossRule().token_loss_sum(logits[1:], labels[1:])
+    assert torch.allclose(parts, LossRule().token_loss_sum(logits, labels))
 
 
 @torch.inference_mode()
@@ -53,7 +53,7 @@ def test_a_classifiers_loss_is_summed_over_examples(tiny_model: Callable[[str], 
         ModelRecipe(path=str(tiny_model("bert")), kind="classifier"), ClassifierHead(("yes", "no"))
     ).eval()
     source, mask, labels = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]]), torch.tensor([1, 0])
-    logits = class_logits(model, source, mask)
+    logits = model(input_ids=source, attention_mask=mask).logits
     assert logits.shape == (2, 2)
     logs = logits.log_softmax(-1)
     assert torch.allclose(LossModel(model, LossRule())(source, labels, None, mask), -(logs[0, 1] + logs[1, 0]))

@@ -12,10 +12,11 @@ from transformers.activations import NewGELUActivation
 
 from seqfit.kernels.dropout_norm import ReluDropout, RMSNorm, SeededDropout
 from seqfit.kernels.layout import Layout
-from seqfit.model.families import family_of
-from seqfit.model.load import load_model, quiet
+from seqfit.model.families.family import family_of
+from seqfit.model.load import load_model
 from seqfit.model.packing import PackedModel, make_lean
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.system import quiet_transformers
 from seqfit.tasks import ClassifierHead
 
 CPU = torch.device("cpu")
@@ -55,7 +56,7 @@ def test_a_token_sees_none_of_the_target_after_it(model: Any) -> None:
 
 def test_generation_is_as_before_also_after_a_packed_forward_that_failed(model: Any) -> None:
     ids, mask = torch.tensor([[5, 6, 7, 1], [9, 1, 0, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
-    with quiet():
+    with quiet_transformers():
         before = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=6)
         packed = PackedModel(model)
         with pytest.raises((RuntimeError, AssertionError)), packed.running(LAYOUT):
@@ -67,7 +68,7 @@ def test_generation_is_as_before_also_after_a_packed_forward_that_failed(model: 
 def test_what_is_saved_is_a_plain_model(model: Any, tmp_path: Path) -> None:
     PackedModel(model)
     ids = torch.tensor([[5, 6, 7, 1]])
-    with quiet():
+    with quiet_transformers():
         model.save_pretrained(tmp_path)
         plain = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
     assert "attn" not in (tmp_path / "config.json").read_text()

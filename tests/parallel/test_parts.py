@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from seqfit.model.families import family_of
+from seqfit.model.families.family import family_of
 from seqfit.model.load import load_model
 from seqfit.parallel.balance import split_stages
 from seqfit.parallel.parts import StagePart, assign_parts, keep_part

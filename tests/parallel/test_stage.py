@@ -12,15 +12,15 @@ import pytest
 import torch
 
 from seqfit.data.micro_batch import MicroBatch, Padding, collate
-from seqfit.model.families import family_of
+from seqfit.model.families.family import family_of
 from seqfit.model.load import load_model
-from seqfit.model.loss import PLAIN, LossModel
+from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.packing import PackedModel
 from seqfit.parallel.balance import split_stages
+from seqfit.parallel.execution import Recompute, enable_recompute
 from seqfit.parallel.parts import assign_parts
 from seqfit.parallel.pipeline import LEAST_WIRE_ROWS, StageModel, round_rows
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.step.execution import Recompute, enable_recompute
 
 KINDS = ("t5", "mt5", "umt5", "deep-decoder", "bart", "marian")
 LENGTHS = (((5, 3), (2, 9)), ((4,), (1,)))  # sources and targets of two micro-batches
@@ -52,7 +52,7 @@ def build_stages(load: Load, name: str, batching: str, count: int, change: Chang
             change(model)
         packed = PackedModel(model) if batching == "packed" else None
         parts = assign_parts(split_stages([1.0] * 4, count), len(family_of(model).stack_blocks(model.get_encoder())))
-        stages.append(StageModel(model, parts[number], PLAIN, packed))
+        stages.append(StageModel(model, parts[number], LossRule(), packed))
     return stages
 
 
@@ -71,7 +71,7 @@ def run(stages: Sequence[StageModel], batches: Sequence[MicroBatch]) -> list[tor
 
 
 def reference(model: Any, batches: Sequence[MicroBatch]) -> float:
-    wrapped = LossModel(model, PLAIN)
+    wrapped = LossModel(model, LossRule())
     losses = [
         wrapped(batch.source_ids, batch.labels, batch.decoder_ids, batch.source_mask, batch.target_tokens)
         for batch in batches

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import seqfit
-from seqfit.model.families import REFUSED, list_families
+from seqfit.model.families.family import list_families
+from seqfit.model.families.refused import REFUSED
 
 PACKAGE = Path(seqfit.__file__).parent
 TYPES = {model_type for family in list_families() for model_type in family.model_types} | set(REFUSED)

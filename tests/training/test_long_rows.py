@@ -11,7 +11,7 @@ import pytest
 
 from seqfit.data.tokenized import TokenizedSplit
 from seqfit.errors import RunError
-from seqfit.model.flops import count_training_flops, read_model_shape
+from seqfit.model.families.family import read_model_shape
 from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir import files
@@ -94,7 +94,7 @@ def test_without_a_prediction_the_flops_of_a_mean_step_are_a_lower_bound(train: 
     seconds = estimate_step_seconds(_recipe(**train).train, split, T5, flops_per_second=1e12)
     shape, _ = read_model_shape(T5)
     assert shape is not None
-    assert seconds == pytest.approx(count_training_flops(shape, [1000] * 50, [8] * 50) / 1e12)
+    assert seconds == pytest.approx(shape.training_flops([1000] * 50, [8] * 50) / 1e12)
     assert estimate_step_seconds(_recipe().train, split, {"model_type": "other"}, 1e12) is None
     found = find_long_rows(_recipe(), split, T5, step_seconds=100.0, is_estimate=True)
     assert found is not None

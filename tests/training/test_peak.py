@@ -18,8 +18,8 @@ from seqfit.model.loss import LossModel
 from seqfit.planning.measured import draw_batch
 from seqfit.planning.shape import Shape
 from seqfit.rundir.reader import Run
-from seqfit.step.peak import MeasuredPeak, measure_peak
 from seqfit.step.precision import Precision
+from seqfit.step.profiler import MeasuredPeak, measure_peak
 from seqfit.step.step import StepOutcome, TrainStep
 from seqfit.training.peak import LAST, PeakObserver
 from seqfit.training.trial_variables import WATCHED

@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 
 import seqfit
 from seqfit.errors import RunError, Stopped
-from seqfit.model.trainable import sum_frozen_bits
 from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.rundir import files
 from seqfit.rundir.reader import Run
+from seqfit.training.setup import sum_frozen_bits
 from seqfit.training.snapshot_files import Damaged, find_snapshots, load_snapshot
 from seqfit.training.view import SilentView
 

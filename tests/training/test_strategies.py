@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import seqfit
-from seqfit.model.load import quiet
+from seqfit.system import quiet_transformers
 
 Recipe = dict[str, Any]
 
@@ -84,7 +84,7 @@ def test_a_lossy_strategy_trains_reports_itself_and_leaves_a_plain_model(
     scores = seqfit.evaluate(run)["metrics"]
     assert scores["loss"] == pytest.approx(seqfit.evaluate(run)["metrics"]["loss"])
     asked = {"text": "w5 w6 w7"}
-    with quiet():
+    with quiet_transformers():
         model = AutoModelForSeq2SeqLM.from_pretrained(run.checkpoint).eval()
         tokenizer = AutoTokenizer.from_pretrained(run.checkpoint)
         ids = model.generate(**tokenizer(asked["text"], return_tensors="pt"))

@@ -9,7 +9,6 @@ import torch
 
 from seqfit.data.loader import GlobalBatch
 from seqfit.hardware.cards import find_card
-from seqfit.model.flops import count_training_flops
 from seqfit.step.precision import Precision
 from seqfit.training.log import describe_step_work, find_peak_rate
 from seqfit.training.setup import build_setup, resolve
@@ -32,7 +31,7 @@ def test_a_batch_costs_what_its_real_tokens_cost_however_it_is_padded(word_recip
     split = data.splits["train"]
     assert work.shape is not None
     one_by_one = sum(
-        count_training_flops(work.shape, [split.source_lengths[row]], [split.target_lengths[row]])
+        work.shape.training_flops([split.source_lengths[row]], [split.target_lengths[row]])
         for row in np.asarray(batch.rows)
     )
     assert work.count(batch) == one_by_one

@@ -7,8 +7,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from seqfit.errors import ModelError
-from seqfit.model.load import quiet
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.system import quiet_transformers
 from seqfit.trimming.folder import check_free, load_whole, save_trimmed
 
 
@@ -22,7 +22,7 @@ def test_an_encoder_is_loaded_with_the_head_that_it_has(
 
 def test_a_folder_is_written_whole_and_leaves_no_draft(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     folder = tiny_model("mt5")
-    with quiet():
+    with quiet_transformers():
         tokenizer = AutoTokenizer.from_pretrained(folder)
     save_trimmed(tmp_path / "out", load_whole(ModelRecipe(path=str(folder))), tokenizer)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

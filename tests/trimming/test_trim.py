@@ -21,8 +21,8 @@ from transformers import (
 )
 
 from seqfit.errors import ModelError
-from seqfit.model.families import find_family
-from seqfit.model.load import count_parameters, load_model
+from seqfit.model.families.family import find_family
+from seqfit.model.load import load_model
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead
 from seqfit.trimming.choose import KeptTokens
@@ -133,7 +133,7 @@ def test_frozen_rows_stay_frozen() -> None:
 
 def test_the_report_counts_what_is_saved() -> None:
     model = bart()
-    before = count_parameters(model)
+    before = model.num_parameters()
     report = trim_model(model, keep(2, 3, 5, 18, of=20))
     assert (report.parameters_before, report.parameters_after) == (before, before - 16 * 8)
     assert report.weight_bytes[0] - report.weight_bytes[1] == 4 * 16 * 8

@@ -14,8 +14,9 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from seqfit.errors import ModelError
-from seqfit.model.load import load_model, load_tokenizer, quiet
+from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.system import quiet_transformers
 from seqfit.tasks import ClassifierHead
 from seqfit.trimming.choose import KeptTokens
 from seqfit.trimming.weights import TrimmedModel, choose_vocabulary, load_trimmed_model, read_kept_rows, trim_model
@@ -113,7 +114,7 @@ def saved(tiny_model: Callable[[str], Path], tmp_path: Path) -> Callable[..., Pa
         (folder / "config.json").write_text(json.dumps(config))
         torch.manual_seed(5)
         model = load_model(recipe_of(folder, weights="random"))
-        with quiet():
+        with quiet_transformers():
             model.to(dtype).save_pretrained(folder, max_shard_size=shard)
         return folder
 
@@ -150,7 +151,7 @@ def test_a_bias_on_the_logits_is_sliced(saved: Callable[..., Path]) -> None:
     folder = saved("bart")
     model = load_model(recipe_of(folder))
     model.final_logits_bias.copy_(torch.arange(100.0))
-    with quiet():
+    with quiet_transformers():
         model.save_pretrained(folder)
     assert load_picked(recipe_of(folder)).model.final_logits_bias.tolist() == [[0.0, 1.0, 2.0, 5.0, 50.0, 98.0, 99.0]]
 

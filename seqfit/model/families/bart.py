@@ -15,7 +15,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from seqfit.model.families.family import CurrentLayout, Family, Head, ModelShape, linear_head, remove_parts
+from seqfit.model.families.family import CurrentLayout, Family, Head, linear_head, remove_parts
+from seqfit.model.flops import ModelShape
 
 _CROSS_KEY_VALUE = re.compile(r"encoder_attn\.[kv]_proj$")
 

@@ -13,7 +13,8 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from seqfit.model.families.family import CurrentLayout, Family, ModelShape
+from seqfit.model.families.family import CurrentLayout, Family
+from seqfit.model.flops import ModelShape
 
 
 class Bert(Family):

@@ -25,34 +25,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.activations import NewGELUActivation
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from seqfit.data import Padding, TextEncoder
 from seqfit.kernels import Layout, SeededDropout
-
-
-@dataclass(frozen=True)
-class Start:
-    """What the generation of one answer starts with."""
-
-    start_id: int  # read by the decoder first
-    first_id: int | None  # generated first, whatever is likeliest; None: not forced
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """What the FLOPs depend on. Feed-forward sizes are multiplications for one token and layer."""
-
-    width: int
-    attention_width: int  # of all heads together
-    encoder_layers: int
-    encoder_feed_forward: int
-    decoder_layers: int = 0
-    decoder_feed_forward: int = 0
-    vocabulary: int = 0  # columns of the head, for each target token
-    example_head: int = 0  # a classifier's multiplications for each example
+from seqfit.model.flops import ModelShape
 
 
 @dataclass(frozen=True)
@@ -139,6 +118,15 @@ class Family:
         return None
 
     # ---- what the config alone says ----
+
+    def explain_untested(self, config: PreTrainedConfig) -> str | None:
+        """The event of a run of a text-to-text type that seqfit is not tested with; None where it is."""
+        if config.model_type in list_tested_types():
+            return None
+        return (
+            f"{config.model_type} is a type that seqfit is not tested with (model.untested): it runs padded, and its "
+            "labels, decoder inputs and loss are those of the type's own code, not compared with anything"
+        )
 
     def config_parts(self, config: PreTrainedConfig) -> list[PreTrainedConfig]:
         """Configs inside the config: those of encoder and decoder, where they have their own."""
@@ -366,10 +354,18 @@ def find_family(model_type: str | None) -> Family:
     return _by_type().get(model_type or "") or _generic()
 
 
-def family_of(model: nn.Module) -> Family:
-    """That of a model of transformers, or of the first one inside a module."""
+def family_of(model: nn.Module | PreTrainedConfig | GenerationConfig) -> Family:
+    """That of a model of transformers, of the first one inside a module, or of a config."""
+    if not isinstance(model, nn.Module):
+        return find_family(getattr(model, "model_type", None))
     found = next((part for part in model.modules() if isinstance(part, PreTrainedModel)), None)
     return _generic() if found is None else find_family(found.config.model_type)
+
+
+def read_model_shape(config: Mapping[str, Any]) -> tuple[ModelShape | None, str]:
+    """From a config as a dictionary; None and the reason where this kind of model is not known."""
+    shape = find_family(config.get("model_type")).shape(config)
+    return shape, "" if shape else f"FLOPs of a model of type '{config.get('model_type')}' are not counted"
 
 
 def build_text_encoder(tokenizer: PreTrainedTokenizerBase) -> TextEncoder:
@@ -395,12 +391,11 @@ def _block_path() -> re.Pattern[str]:
     return re.compile(rf"(encoder|decoder)\.(?:text_model\.)?(?:{lists})\.\d+")
 
 
-def find_block_side(path: str) -> str | None:
-    """'decoder' of 'model.decoder.layers.3.fc1', the path of a module of any family; None outside of blocks."""
+def find_place(path: str) -> tuple[str | None, bool]:
+    """Of a module of any family: the side of its block, None outside of blocks; whether it is in a feed-forward layer.
+
+    model.decoder.layers.3.fc1 -> ("decoder", True)
+    """
     found = _block_path().search(path)
-    return None if found is None else found.group(1)
-
-
-def is_feed_forward(path: str) -> bool:
-    """Whether the path of a module of any family, in lower case, lies in a feed-forward layer."""
-    return any(name in path for family in list_families() for name in family.feed_forward_names)
+    names = (name for family in list_families() for name in family.feed_forward_names)
+    return None if found is None else found.group(1), any(name in path.lower() for name in names)

@@ -21,15 +21,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.data import TextEncoder
 from seqfit.kernels import ReluDropout, RMSNorm, distances
-from seqfit.model.families.family import (
-    CurrentLayout,
-    Family,
-    Head,
-    ModelShape,
-    delete_blocks,
-    linear_head,
-    remove_parts,
-)
+from seqfit.model.families.family import CurrentLayout, Family, Head, delete_blocks, linear_head, remove_parts
+from seqfit.model.flops import ModelShape
 
 _SCALED_IF = {"t5": "scale_decoder_outputs", "umt5": "tie_word_embeddings"}  # fields of the config
 _CROSS_KEY_VALUE = re.compile(r"EncDecAttention\.[kv]$")

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from seqfit.model.load import load_model
+from seqfit.parallel.execution import keep_outputs_in_fp32
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.step.fp16_safe import keep_outputs_in_fp32
 
 CPU = torch.device("cpu")
 

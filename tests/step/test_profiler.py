@@ -11,7 +11,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 import seqfit
-from seqfit.step.torch_profiler import ProfilerBusy, find_profiler_owner, torch_profiler
+from seqfit.step.profiler import ProfilerBusy, find_profiler_owner, torch_profiler
 
 CPU: dict[str, Any] = {"activities": [ProfilerActivity.CPU]}
 STAGES = {"schedule": schedule(wait=1, warmup=1, active=1, repeat=1)}
@@ -63,4 +63,4 @@ def test_nothing_else_in_seqfit_starts_torchs_profiler() -> None:
                     found.add(str(file.relative_to(folder)))
             elif isinstance(node, ast.Attribute) and node.attr in starters and "profiler" in ast.unparse(node.value):
                 found.add(str(file.relative_to(folder)))
-    assert found == {"step/torch_profiler.py"}
+    assert found == {"step/profiler.py"}

@@ -1,6 +1,6 @@
-"""How blocks run: gradient checkpointing (activation recomputation) and torch.compile.
+"""How blocks run: gradient checkpointing (activation recomputation), torch.compile, and what fp16 leaves in fp32.
 
-In: a model. Out: the same model with its blocks changed, and the number of changed blocks.
+In: a model. Out: the same model with its blocks or layers changed, and how many were.
 
 **Gradient checkpointing.** Activations are dropped after the forward pass and recomputed in the backward pass; only a
 block's inputs are kept.
@@ -17,6 +17,12 @@ token at each call. Blocks of one kind share their machine code, so T5's 24 bloc
 decoder, with and without the position table), and shapes are symbolic: a new length compiles nothing. What does compile
 again: a size of 1, and a batch without padding, whose mask transformers leaves out. Attention of packed rows runs
 segment by segment in Python, so each kind is compiled in parts, before and after it (19 in all for T5).
+
+**fp16 for T5 v1.1, mT5 and UMT5.** Their gated layers produce large states, and `wo` sums 1,000 to 10,000 of them:
+beyond fp16's largest number, 65,504, the result is Inf, and the loss is NaN from then on. So this last product of their
+feed-forward layers is computed in fp32. `Family.fp32_in_fp16` finds the layers.
+
+    gate(x W0) * (x W1)  fp16   ->   fp32   ->   wo, fp32   ->   added to the residual, which autocast keeps in fp32
 """
 
 from __future__ import annotations
@@ -24,15 +30,17 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
 
 from seqfit.errors import RecipeError
-from seqfit.model import find_blocks
+from seqfit.model import family_of, find_blocks
 
 Recompute = Literal["none", "blocks", "alternate"]
 
@@ -90,3 +98,22 @@ def _compile_training(block: nn.Module, backend: str) -> None:
         return (compiled if block.training else eager)(*args, **kwargs)
 
     block.forward = forward
+
+
+def keep_outputs_in_fp32(model: PreTrainedModel, device: torch.device) -> str | None:
+    """Replace the forward of these layers; describes what was done, None where the model has none."""
+    layers = family_of(model).fp32_in_fp16(model)
+    for layer in layers:
+        layer.forward = _in_fp32(layer, device.type)
+    return f"fp16, but for the outputs of {len(layers)} feed-forward layers, which overflow in it" if layers else None
+
+
+def _in_fp32(output: nn.Module, device_type: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    stock = output.forward
+
+    def forward(states: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(device_type, enabled=False):
+            result: torch.Tensor = stock(states.float())
+            return result
+
+    return forward

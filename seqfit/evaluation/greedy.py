@@ -28,7 +28,8 @@ from torch import nn
 from transformers import EncoderDecoderCache, GenerationConfig, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
-from seqfit.model.families import Start, family_of
+from seqfit.evaluation.start import Start
+from seqfit.model import family_of
 
 Places = npt.NDArray[np.int64]
 

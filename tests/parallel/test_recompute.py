@@ -11,8 +11,8 @@ from torch import nn
 from seqfit.errors import ModelError
 from seqfit.model.load import load_model
 from seqfit.model.trainable import freeze_parts
+from seqfit.parallel.execution import Recompute, enable_recompute
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.step.execution import Recompute, enable_recompute
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 1]])
 INPUTS = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS), "decoder_input_ids": IDS}

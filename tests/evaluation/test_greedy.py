@@ -9,9 +9,17 @@ import pytest
 import torch
 from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList, MarianConfig, MarianMTModel
 
-from seqfit.model import greedy
-from seqfit.model.decode import build_generation_config, encode, generate, read_targets
-from seqfit.model.greedy import GreedyRule, RowLayer, Sources, decode_greedily, explain_why_not_greedy, join_sources
+from seqfit.evaluation import greedy
+from seqfit.evaluation.decode import encode, generate, read_targets
+from seqfit.evaluation.greedy import (
+    GreedyRule,
+    RowLayer,
+    Sources,
+    decode_greedily,
+    explain_why_not_greedy,
+    join_sources,
+)
+from seqfit.model.checkpoint import build_generation_config
 from seqfit.model.load import load_model
 from seqfit.model.packing import PackedModel
 from seqfit.recipe.schema import ModelRecipe

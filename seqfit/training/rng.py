@@ -14,6 +14,13 @@ import numpy as np
 import torch
 
 
+def seed_everything(seed: int) -> None:
+    """Python's, numpy's and torch's RNG, on every device."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
 def read_torch_states(device: torch.device) -> dict[str, torch.Tensor]:
     """Of the host and of this process's GPU, as bytes. No device sync: the RNG state of GPUs is on the host."""
     states = {"torch": torch.get_rng_state()}

@@ -24,20 +24,12 @@ import torch.nn.functional as F
 from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
+from seqfit.evaluation.greedy import NOT_FORCED, GreedyRule, Sources, find_first_ids
+from seqfit.evaluation.start import Start
 from seqfit.kernels import IGNORED_INDEX
-from seqfit.model.families import Head, Start, family_of
-from seqfit.model.greedy import NOT_FORCED, GreedyRule, Sources, find_first_ids
+from seqfit.model import family_of
 
 HEAD_ROWS = 256  # whose logits exist at a time: 31 MiB in T5, 244 MiB in mT5
-
-
-def build_generation_config(model: PreTrainedModel, beams: int, max_new_tokens: int) -> GenerationConfig:
-    """The model's own settings without sampling, with our beams and length."""
-    config = copy.deepcopy(model.generation_config)
-    config.update(do_sample=False, num_beams=beams, max_new_tokens=max_new_tokens, max_length=None)
-    if beams == 1:
-        config.update(early_stopping=False, length_penalty=1.0)  # settings of a beam search, which warn without one
-    return config
 
 
 def encode(model: PreTrainedModel, source_ids_BS: torch.Tensor, source_mask_BS: torch.Tensor | None) -> BaseModelOutput:
@@ -65,8 +57,12 @@ def read_targets(
     return output.last_hidden_state, Sources(layers, tuple(source_lengths))
 
 
-def score_targets(head: Head, states_BTD: torch.Tensor, labels_BT: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def score_targets(
+    model: PreTrainedModel, states_BTD: torch.Tensor, labels_BT: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Sum of the token losses, and the likeliest tokens [B, T], -100 where the labels are. Waits for a GPU."""
+    head = family_of(model).head(model)
+    assert head is not None  # explain_why_not_greedy said so
     counted_BT = labels_BT != IGNORED_INDEX
     states_ND, labels_N = states_BTD[counted_BT], labels_BT[counted_BT]
     loss_sum = states_BTD.new_zeros((), dtype=torch.float32)

@@ -9,13 +9,15 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM
 
-from seqfit.model import decode
-from seqfit.model.decode import build_generation_config, encode, find_answered, generate, read_targets, score_targets
-from seqfit.model.families import Start, family_of
-from seqfit.model.greedy import GreedyRule
-from seqfit.model.load import load_model, quiet
+from seqfit.evaluation import decode
+from seqfit.evaluation.decode import encode, find_answered, generate, read_targets, score_targets
+from seqfit.evaluation.greedy import GreedyRule
+from seqfit.evaluation.start import Start
+from seqfit.model.checkpoint import build_generation_config
+from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import ModelRecipe
+from seqfit.system import quiet_transformers
 
 TEXT_TO_TEXT = ["t5", "t5-v1.1", "mt5", "umt5", "bart"]
 SOURCE = torch.tensor([[5, 6, 7, 1], [8, 9, 1, 0], [50, 60, 70, 1]])
@@ -39,7 +41,7 @@ def answer(model: Any, beams: int, max_new_tokens: int = 12) -> torch.Tensor:
 def test_generation_equals_that_of_plain_transformers(
     load: Callable[[str], Any], tiny_model: Callable[[str], Path], name: str, beams: int
 ) -> None:
-    with quiet():
+    with quiet_transformers():
         plain = AutoModelForSeq2SeqLM.from_pretrained(tiny_model(name)).eval()
     expected = plain.generate(
         input_ids=SOURCE, attention_mask=MASK, num_beams=beams, max_new_tokens=12, do_sample=False
@@ -82,7 +84,7 @@ def test_the_loss_from_an_encoding_is_the_loss_of_the_whole_model(
         whole = LossModel(model, LossRule(chunked=False))(SOURCE, labels, targets, MASK)
         best = model(input_ids=SOURCE, attention_mask=MASK, decoder_input_ids=targets).logits.argmax(-1)
         states, sources = read_targets(model, encode(model, SOURCE, MASK), MASK, [4, 3, 4], targets)
-        loss, likeliest = score_targets(family_of(model).head(model), states, labels)
+        loss, likeliest = score_targets(model, states, labels)
     assert torch.allclose(loss, whole)
     assert torch.equal(likeliest, best.masked_fill(labels == -100, -100))
     assert sources.lengths == (4, 3, 4)
@@ -94,7 +96,7 @@ def test_rows_without_labels_have_no_loss(load: Callable[[str], Any]) -> None:
     labels = torch.full((3, 1), -100)
     with torch.inference_mode():
         states, _ = read_targets(model, encode(model, SOURCE, MASK), MASK, [4, 3, 4], torch.zeros_like(labels))
-        loss, likeliest = score_targets(family_of(model).head(model), states, labels)
+        loss, likeliest = score_targets(model, states, labels)
     assert float(loss) == 0.0
     assert not find_answered(likeliest, labels, RULE).any()
 

@@ -16,8 +16,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from seqfit.errors import ModelError, RecipeError
 from seqfit.model.load import load_model
+from seqfit.parallel.execution import check_compiler, compile_blocks, enable_recompute
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.step.execution import check_compiler, compile_blocks, enable_recompute
 
 # torch hides the first of these itself, which does not work where warnings are errors; the second is of its own import.
 pytestmark = pytest.mark.filterwarnings(
