@@ -46,12 +46,12 @@ def show(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
     """
     check_recipe(recipe, "show")
     print(dump_recipe(load_recipe(recipe, overrides or ())), end="")
-    from seqfit.rundir import Run, files, list_shares, read_time_spent
+    from seqfit.rundir import Run, files, list_shares
     from seqfit.units import format_seconds, format_share
 
     if (Path(recipe) / files.MANIFEST).is_file():
         print("# where the time of this run went:")
-        for name, seconds, share in list_shares(read_time_spent(Run(recipe))):
+        for name, seconds, share in list_shares(Run(recipe).time_spent()):
             print(f"# {name:<15} {format_share(share):>6}  {format_seconds(seconds)}")
 
 

@@ -20,7 +20,7 @@ from seqfit.model.decode import build_generation_config
 from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.model.trainable import has_adapters, merged_state_dict, save_adapter
 from seqfit.recipe import LABEL_JOINT, ModelRecipe, TaskRecipe
-from seqfit.rundir import replace_folder, start_draft
+from seqfit.rundir import FolderDraft
 from seqfit.tasks import LETTERS, columns_of, head_of, render_template, show_choices
 
 _FILE = "seqfit.json"
@@ -69,7 +69,8 @@ def save_checkpoint(
     folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, metadata: GenerationMetadata
 ) -> None:
     """Written next to the folder, then swapped: a kill always leaves a complete checkpoint in one place."""
-    fresh = start_draft(folder)
+    draft = FolderDraft(folder)
+    fresh = draft.start()
     with quiet():
         if has_adapters(model):  # merged, so that plain transformers loads it; the adapters alone lie next to it
             model.save_pretrained(fresh, state_dict=merged_state_dict(model))
@@ -81,7 +82,7 @@ def save_checkpoint(
         if metadata.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
             build_generation_config(model, metadata.beams, metadata.max_new_tokens).save_pretrained(fresh)
     write_metadata(fresh, metadata)
-    replace_folder(folder)
+    draft.finish()
 
 
 def _set_languages(tokenizer: PreTrainedTokenizerBase, task: TaskRecipe) -> None:

@@ -19,7 +19,7 @@ from itertools import islice
 
 from seqfit.data import GlobalBatch, prefetch
 from seqfit.errors import is_out_of_memory
-from seqfit.rundir import EarlyStoppingEvent, RunWriter
+from seqfit.rundir import RunWriter, records
 from seqfit.step import Schedule, StepOutcome, TrainStep, read_torch_states, restore_torch_states, set_learning_rate
 from seqfit.training.evaluator import Evaluator
 from seqfit.training.log import StepLog, StepWork
@@ -103,7 +103,7 @@ class TrainingRun:
         early, stale = self.setup.recipe.eval.early_stopping, self.state.best.stale
         stalled = early is not None and stale >= early.patience
         if stalled and not done:
-            self.writer.event(EarlyStoppingEvent(self.state.step, stale))
+            self.writer.event(records.EarlyStoppingEvent(self.state.step, stale))
         return stalled or done
 
     def keep_something(self) -> bool:
