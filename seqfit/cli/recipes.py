@@ -8,17 +8,9 @@ from typing import Annotated
 
 import typer
 
+from seqfit import copy_recipe, list_library, to_json_schema
 from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe
-from seqfit.recipe import (
-    Recipe,
-    TrainRecipe,
-    copy_recipe,
-    dump_recipe,
-    list_library,
-    load_recipe,
-    to_json_schema,
-    warn_about_warmup,
-)
+from seqfit.recipe import Recipe, TrainRecipe, dump_recipe, load_recipe
 from seqfit.strategy import load_strategy
 from seqfit.validation import load_noted_recipe
 
@@ -66,7 +58,7 @@ def validate(recipe: RecipeArgument, overrides: OverridesArgument = None) -> Non
     checked, notes = load_noted_recipe(recipe, overrides or ())
     print(f"ok: {_describe_task(checked)}")
     print(f"    {_describe_training(checked.train)}, strategy {load_strategy(checked).name}")
-    warning = None if checked.train.steps is None else warn_about_warmup(checked.train, checked.train.steps)
+    warning = None if checked.train.steps is None else checked.train.warn_about_warmup(checked.train.steps)
     for line in [*(f"note: {note}" for note in notes), *([] if warning is None else [f"warning: {warning}"])]:
         print(line)
 

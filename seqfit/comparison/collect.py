@@ -29,9 +29,9 @@ import yaml
 from seqfit.comparison.quantities import CALIBRATED_STEP, EVALUATION_LOSS, FINAL_LOSS, STEP_SECONDS, TOKENS_PER_SECOND
 from seqfit.comparison.records import TRIAL_RUNS, Outcome, Trial
 from seqfit.errors import RunError
-from seqfit.recipe import read_yaml
 from seqfit.rundir import RecordFile, Run, files, summarise_steps
 from seqfit.telemetry import GpuSummary, find_trained, summarise_gpus, summarise_host
+from seqfit.yaml_text import read_yaml
 
 _T = TypeVar("_T")
 _Record = dict[str, Any]

@@ -40,8 +40,8 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from seqfit.errors import RunError
-from seqfit.recipe import read_yaml, write_yaml
 from seqfit.rundir import RecordFile, append_record, explained_failures, write_json, write_text
+from seqfit.yaml_text import read_yaml, write_yaml
 
 MATRIX = "comparison.yaml"
 OUTCOMES = "outcomes.jsonl"

@@ -29,7 +29,6 @@ from seqfit.comparison.records import TRIAL_RUNS, Matrix, Outcome, State, Trial
 from seqfit.errors import ERROR_FILE, OutOfMemory, RunError, describe_exit, read_error
 from seqfit.hub import is_remote_code_trusted
 from seqfit.processes import ChildProcess, kill_processes, read_last_lines
-from seqfit.recipe import RUN_RECIPE
 from seqfit.rundir import EventKind, RecordFile, RunWriter, files
 from seqfit.strategy import load_strategy
 from seqfit.system import KILLED
@@ -96,7 +95,7 @@ def build_command(matrix: Matrix, trial: Trial, folder: Path) -> list[str]:
     trust = ["--trust-remote-code"] if is_remote_code_trusted() else []
     overrides = build_overrides(matrix, candidate, trial.seed)
     place = ["--out", str(folder / TRIAL_RUNS / trial.folder)]
-    return ["train", str(folder / RUN_RECIPE), *overrides, *place, *several, *trust]
+    return ["train", str(folder / files.RECIPE), *overrides, *place, *several, *trust]
 
 
 def _build_environment(matrix: Matrix, trial: Trial, run: Path, log: Path) -> dict[str, str]:

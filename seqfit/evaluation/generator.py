@@ -58,7 +58,7 @@ from seqfit.model import (
     score_targets,
     token_loss_sum,
 )
-from seqfit.recipe import LABEL_JOINT
+from seqfit.recipe import TaskRecipe
 from seqfit.rundir import records
 from seqfit.step import Precision
 from seqfit.tasks import ClassifierHead, Label, write_score
@@ -368,7 +368,7 @@ def write_labels(head: ClassifierHead, probabilities: Sequence[Sequence[float]],
     labels = (
         [label for label, value in zip(head.labels, row, strict=True) if value > threshold] for row in probabilities
     )
-    return [LABEL_JOINT.join(found) or head.no_label for found in labels]
+    return [TaskRecipe.LABEL_JOINT.join(found) or head.no_label for found in labels]
 
 
 def adjust_threshold(

@@ -19,7 +19,7 @@ from seqfit.errors import ModelError
 from seqfit.model.decode import build_generation_config
 from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.model.trainable import has_adapters, merged_state_dict, save_adapter
-from seqfit.recipe import LABEL_JOINT, ModelRecipe, TaskRecipe
+from seqfit.recipe import ModelRecipe, TaskRecipe
 from seqfit.rundir import FolderDraft
 from seqfit.tasks import LETTERS, columns_of, head_of, render_template, show_choices
 
@@ -49,7 +49,7 @@ class GenerationMetadata:
         yield from (*self.task.label_values, self.task.no_answer, *filter(None, (self.task.missing_target,)))
         match self.task.name:
             case "multilabel":
-                yield f"{LABEL_JOINT.join(self.task.label_values)}{LABEL_JOINT}{self.task.no_label}"
+                yield f"{self.task.LABEL_JOINT.join(self.task.label_values)}{self.task.LABEL_JOINT}{self.task.no_label}"
             case "multiple-choice":
                 yield show_choices(["."] * len(LETTERS))
             case "regression":

@@ -40,7 +40,7 @@ from transformers import PreTrainedModel
 
 from seqfit.errors import ModelError, RecipeError, did_you_mean
 from seqfit.model.families import family_of
-from seqfit.recipe import LoraRecipe
+from seqfit.recipe import schema
 from seqfit.units import format_count
 
 
@@ -59,14 +59,14 @@ def find_blocks(model: nn.Module, purpose: str) -> dict[str, nn.Module]:
 _ADAPTER = "default"  # PEFT's name of the only one; it is part of the weights' names
 
 
-def choose_lora(recipe: LoraRecipe | None, rank: int | None) -> LoraRecipe | None:
+def choose_lora(recipe: schema.LoraRecipe | None, rank: int | None) -> schema.LoraRecipe | None:
     """The recipe's adapters, with a strategy's rank in place of theirs; None where neither has any."""
     if rank is None:
         return recipe
-    return (recipe or LoraRecipe()).model_copy(update={"rank": rank})
+    return (recipe or schema.LoraRecipe()).model_copy(update={"rank": rank})
 
 
-def add_adapters(model: PreTrainedModel, lora: LoraRecipe) -> str:
+def add_adapters(model: PreTrainedModel, lora: schema.LoraRecipe) -> str:
     """Adapt the model in place; everything else is frozen but a classifier's head. Returns what was done."""
     from peft import LoraConfig, TaskType, inject_adapter_in_model  # a second to import, and few runs use it
     from peft.tuners.lora import LoraLayer

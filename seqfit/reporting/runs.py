@@ -31,11 +31,12 @@ import yaml
 
 from seqfit.errors import RecipeError, SeqfitError
 from seqfit.metrics import IN_OWN_UNIT, higher_is_better
-from seqfit.recipe import SPLITS, Recipe, read_yaml
+from seqfit.recipe import SPLITS, Recipe
 from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.rundir import EventKind, RecordFile, Run, RunWriter, files, summarise_steps
 from seqfit.system import quote
 from seqfit.tasks import build_task
+from seqfit.yaml_text import read_yaml
 
 RUN_DIED = "died"
 NO_EVALUATION = "no evaluation is recorded"

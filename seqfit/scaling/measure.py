@@ -36,7 +36,7 @@ from seqfit.hardware import find_card, probe_machine
 from seqfit.launch import is_launched
 from seqfit.planning import SCALED_STRATEGIES, Cluster, ParallelKind, ScalingRow, list_counts
 from seqfit.processes import ChildProcess, raise_on_signals, read_last_lines
-from seqfit.recipe import Recipe, anchor_paths, dump_recipe
+from seqfit.recipe import Recipe, dump_recipe
 from seqfit.scaling.rows import ONE_PROCESS, RankFigures, ScalingPlace, build_rows, find_places
 from seqfit.strategy import load_strategy
 from seqfit.system import known_signals
@@ -178,7 +178,7 @@ def list_groups(
         if count > 1 or not groups:
             growth = count if options is not None and options.kind == "weak" else 1
             used = load_checked_recipe(_change(stated, name, growth, is_single=count == 1))
-            groups.append(Group(name if count > 1 else ONE_PROCESS[0], count, anchor_paths(used)))
+            groups.append(Group(name if count > 1 else ONE_PROCESS[0], count, used.with_absolute_paths()))
     return groups
 
 

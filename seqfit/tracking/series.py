@@ -15,9 +15,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from seqfit.recipe import read_yaml
 from seqfit.rundir import Run, files, mask_data, records
 from seqfit.tracking.tracker import TrackedValue
+from seqfit.yaml_text import read_yaml
 
 _Record = Mapping[str, Any]
 _ENVIRONMENT = ("command", "commit", "versions", "hardware", "precision", "parameters", "total_steps", "data")

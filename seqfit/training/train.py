@@ -21,7 +21,7 @@ from seqfit.hub import went_offline
 from seqfit.inspection import Data, Given, RecipeLike, read_given, summarise_splits
 from seqfit.model import count_parameters
 from seqfit.parallel import World, explain_peer_lost, is_peer_lost, join_world
-from seqfit.recipe import anchor_paths, dump_recipe, warn_about_warmup
+from seqfit.recipe import dump_recipe
 from seqfit.rundir import (
     EventKind,
     NullWriter,
@@ -127,7 +127,7 @@ def _resolve(given: Given, *, resume: bool) -> Resolved:
     if resume and not given.overrides and given.place is not None and (given.place / files.MANIFEST).is_file():
         return resolve(load_earlier_recipe(Run(given.place)))
     recipe, notes = load_noted_recipe(given.recipe, given.overrides)
-    return resolve(anchor_paths(recipe), notes)
+    return resolve(recipe.with_absolute_paths(), notes)
 
 
 def _train_in(world: World, command: _Command, view: TrainingView) -> Run:
@@ -245,7 +245,7 @@ def _write_start(
         writer.event(EventKind.RECIPE, note)
     for event in setup.events:
         writer.event(*event) if isinstance(event, tuple) else writer.event(event)
-    warning = warn_about_warmup(setup.recipe.train, setup.total_steps)
+    warning = setup.recipe.train.warn_about_warmup(setup.total_steps)
     if warning is not None:
         writer.event(EventKind.SCHEDULE, warning)
     if went_offline():

@@ -15,11 +15,11 @@ PACKAGE = Path(seqfit.__file__).parent
 MOST_NAMES = 18
 # Still wider, each with the number of its names now: they may only become fewer.
 WIDE = {"comparison": 39, "data": 63, "inspection": 20, "launch": 28, "model": 56, "planning": 49}
-WIDE |= {"profiling": 23, "recipe": 45, "step": 30, "tasks": 25}
+WIDE |= {"profiling": 23, "step": 30, "tasks": 25}
 DOORS = sorted(folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").is_file())
 DOORS.remove("cli")  # nobody imports it
 # Functions called like their module: the import system would put the module in the function's place.
-PUBLIC = {"download", "evaluate", "export_figures", "plan", "profile", "resolve", "scale", "torch_profiler", "track"}
+PUBLIC = {"download", "evaluate", "export_figures", "plan", "profile", "scale", "torch_profiler", "track"}
 PUBLIC |= {"train", "trim"}
 
 
