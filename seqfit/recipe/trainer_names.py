@@ -293,13 +293,9 @@ def explain_argument(name: str, arguments: Mapping[str, Any], recipe: Mapping[st
 
 
 def _name_fields(argument: TrainerArgument, found: Changes | str) -> str:
-    names = found if isinstance(found, dict) and found else _list_fields(argument)
-    return f"Here it is {' and '.join(name for name in names if name != 'allow')}"
-
-
-def _list_fields(argument: TrainerArgument) -> list[str]:
     parts = [argument.rule.get("write", {}), *argument.rule.get("values", {}).values()]
-    return list(dict.fromkeys(name for part in parts for name in part))
+    names = found if isinstance(found, dict) and found else dict.fromkeys(name for part in parts for name in part)
+    return f"Here it is {' and '.join(name for name in names if name != 'allow')}"
 
 
 def merge_changes(names: Iterable[str], arguments: Mapping[str, Any], recipe: Mapping[str, Any]) -> Changes:

@@ -136,11 +136,9 @@ class RunWriter:
         write_text(self.path / name, text, self.path)
 
     def step(self, record: StepRecord) -> None:
-        """Append a step."""
         self._append(files.STEPS, asdict(record))
 
     def evaluation(self, record: EvaluationRecord) -> None:
-        """Append an evaluation."""
         self._append(files.EVALUATIONS, asdict(record))
 
     def event(self, event: Event | EventKind | EventRecord, message: str = "") -> None:
