@@ -23,7 +23,7 @@ from seqfit import hub
 from seqfit.errors import ModelError, format_error
 from seqfit.hardware import probe_machine
 from seqfit.metrics import find_metric_mistakes
-from seqfit.recipe import DEFAULT_ALLOW, Mistake, Recipe, TaskRecipe, TrainRecipe, read_recipe
+from seqfit.recipe import Mistake, Recipe, TaskRecipe, TrainRecipe, read_recipe
 from seqfit.strategy import LOSSY, find_strategy_mistakes, load_strategy
 from seqfit.tasks import default_metrics_of, find_task_mistakes, find_template_mistakes
 
@@ -68,9 +68,11 @@ def find_mistakes(values: Mapping[str, Any]) -> list[Mistake]:
     return [
         *_find_task_mistakes(task),
         *_find_metric_mistakes(evaluation, task.get("name")),
-        *_find_strategy_mistakes(values.get("strategy"), values.get("allow", DEFAULT_ALLOW), values.get("train", {})),
+        *_find_strategy_mistakes(
+            values.get("strategy"), values.get("allow", Recipe.DEFAULT_ALLOW), values.get("train", {})
+        ),
         *_find_head_mistakes(_mapping(values.get("model")), task.get("name"), _mapping(values.get("train"))),
-        *_find_trim_mistakes(_mapping(values.get("model")), values.get("allow", DEFAULT_ALLOW)),
+        *_find_trim_mistakes(_mapping(values.get("model")), values.get("allow", Recipe.DEFAULT_ALLOW)),
     ]
 
 
@@ -106,7 +108,7 @@ def _find_head_mistakes(model: Mapping[str, Any], task_name: object, train: Mapp
         return []
     lacking = ["z_loss"] if task_name == "classify" else ["label_smoothing", "z_loss"]
     return [
-        (
+        Mistake(
             ("train", name),
             format_error(
                 f"{train[name]} is given, and model.kind is classifier for task.name={task_name}",
@@ -128,7 +130,7 @@ def _find_trim_mistakes(model: Mapping[str, Any], allow: Any) -> list[Mistake]:
         "a trimmed vocabulary changes the loss and is used only where the recipe allows it",
         f"Add it with 'allow=[{', '.join([*allow, 'trim'])}]', or remove model.trim_vocabulary",
     )
-    return [(("model", "trim_vocabulary"), sentence)]
+    return [Mistake(("model", "trim_vocabulary"), sentence)]
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from seqfit.hardware.process_memory import keep_freed_memory
+from seqfit.hardware.process_memory import set_malloc_policy
 from seqfit.kernels.blockwise import attend_blockwise
 from seqfit.kernels.layout import Pairing, Segments
 from seqfit.kernels.padded import attend_padded
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    keep_freed_memory()
+    set_malloc_policy("keep")
     rows = [
         "| tokens each | segments | blockwise | torch's | torch's / blockwise | blockwise keeps | torch's keeps |",
         "|---|---|---|---|---|---|---|",

@@ -26,7 +26,7 @@ from benchmarks.engine.table import describe_in_words, describe_machine, read_re
 from benchmarks.reliability.kills import find_differences
 from benchmarks.reliability.measure import build_recipe
 from seqfit.rundir import files
-from seqfit.rundir.reader import Run, read_records
+from seqfit.rundir.reader import RecordFile, Run
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "hosts.jsonl"
@@ -100,7 +100,7 @@ class Trial:
     @property
     def step(self) -> int:
         """The last that was recorded."""
-        return max((record["step"] for record in read_records(self.run / files.STEPS)), default=0)
+        return max((record["step"] for record in RecordFile(self.run / files.STEPS).read()), default=0)
 
     def wait(self, happened: Callable[[], bool]) -> None:
         """Until something has happened."""

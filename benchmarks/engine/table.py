@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from benchmarks.engine.judge import JUDGES, Answer, Result, judge
-from seqfit.rundir.writer import collect_versions, find_commit
+from seqfit.training.state import collect_versions, find_commit
 from seqfit.units import format_bytes, format_seconds
 
 HERE = Path(__file__).parent

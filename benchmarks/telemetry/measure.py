@@ -24,7 +24,7 @@ import torch
 
 from seqfit.data.loader import GlobalBatch
 from seqfit.rundir import files
-from seqfit.rundir.reader import read_records
+from seqfit.rundir.reader import RecordFile
 from seqfit.telemetry.recorder import SamplerProcess
 from seqfit.telemetry.summary import _Sample, summarise_host
 from seqfit.training.setup import TrainingSetup, build_setup, resolve
@@ -71,13 +71,13 @@ def measure_pairs(
         for sampled in (True, False) if pair % 2 == 0 else (False, True):  # a drift of the machine then cancels out
             with SamplerProcess(place, given.hz if sampled else 0, print_nothing):
                 started = time.perf_counter()
-                while sampled and not read_records(place / files.TELEMETRY):
+                while sampled and not RecordFile(place / files.TELEMETRY).read():
                     time.sleep(0.01)
                 time.sleep(max(0.0, PAUSE_SECONDS - (time.perf_counter() - started)))  # a pause is no advantage
                 time_block(job, chosen[:WARM_UP_STEPS])
                 medians[sampled] = statistics.median(time_block(job, chosen))
         ratios.append(medians[True] / medians[False])
-        blocks.append(read_records(place / files.TELEMETRY))
+        blocks.append(RecordFile(place / files.TELEMETRY).read())
     return ratios, blocks
 
 

@@ -6,23 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from seqfit.errors import RecipeError
-from seqfit.recipe import (
-    RECIPES,
-    ArgumentKind,
-    apply_overrides,
-    check_kind,
-    explain_argument,
-    format_together,
-    merge_changes,
-    report_mistakes,
-    take_options,
-)
-from seqfit.recipe.resolve import resolve
+from seqfit.recipe import check_kind, explain_options, resolve, take_options
 from seqfit.units import parse_bytes
 
 RecipeArgument = Annotated[
@@ -54,12 +43,15 @@ ModelOption = Annotated[
 ]
 
 
-def check_recipe(word: str, command: str, *more: ArgumentKind) -> None:
+Kind = Literal["comparison", "folder", "model"]
+
+
+def check_recipe(word: str, command: str, *more: Kind) -> None:
     """A recipe, a run, or one of `more`; for anything else the message names the command that takes it."""
-    resolve(word, (*RECIPES, *more), command)
+    resolve(word, ("recipe", "run", *more), command)
 
 
-def check_runs(words: Iterable[Path], command: str, *more: ArgumentKind) -> None:
+def check_runs(words: Iterable[Path], command: str, *more: Kind) -> None:
     """Run directories, or one of `more`; a missing one is reported by whoever reads it."""
     for word in words:
         check_kind(str(word), ("run", *more), command)
@@ -93,11 +85,8 @@ def answer_trainer_options(argv: list[str], parameters: Sequence[Any], command: 
     )
     if has_recipe or "--data" in rest:
         return [*rest, *overrides]
-    arguments, _ = apply_overrides({}, overrides)
-    lines = [f"{name}: {explain_argument(name, arguments, {}, in_file=False)}" for name in arguments]
-    together = format_together(merge_changes(arguments, arguments, {}), in_file=False)
     raise RecipeError(
-        f"{report_mistakes('The command', lines)}\n{together}\nNo recipe is given either: name one before these "
+        f"{explain_options(overrides, 'The command')}\nNo recipe is given either: name one before these "
         f"(seqfit {command} RECIPE ...), or train on a file of your own (seqfit train --data FILE --model MODEL ...)"
     )
 

@@ -460,10 +460,10 @@ def _choose_page(given: str, html: str | None) -> Path | None:
 def _write_recipe(given: str, overrides: list[str], task: str | None, model: str | None, out: Path) -> None:
     """Never overwrites a file, like `seqfit cp`."""
     from seqfit.inspection import read_given
-    from seqfit.recipe import anchor_paths, dump_recipe, load_recipe
+    from seqfit.recipe import dump_recipe, load_recipe
 
     found = read_given(given, overrides, task=task, model=model, command="data")
-    text = dump_recipe(anchor_paths(load_recipe(found.recipe, found.overrides)))
+    text = dump_recipe(load_recipe(found.recipe, found.overrides).with_absolute_paths())
     try:
         with out.open("x", encoding="utf-8") as file:
             file.write(text)

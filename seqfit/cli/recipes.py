@@ -8,17 +8,9 @@ from typing import Annotated
 
 import typer
 
+from seqfit import copy_recipe, list_library, to_json_schema
 from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe
-from seqfit.recipe import (
-    Recipe,
-    TrainRecipe,
-    copy_recipe,
-    dump_recipe,
-    list_library,
-    load_recipe,
-    to_json_schema,
-    warn_about_warmup,
-)
+from seqfit.recipe import Recipe, TrainRecipe, dump_recipe, load_recipe
 from seqfit.strategy import load_strategy
 from seqfit.validation import load_noted_recipe
 
@@ -46,12 +38,12 @@ def show(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
     """
     check_recipe(recipe, "show")
     print(dump_recipe(load_recipe(recipe, overrides or ())), end="")
-    from seqfit.rundir import Run, files, list_shares, read_time_spent
+    from seqfit.rundir import Run, files, list_shares
     from seqfit.units import format_seconds, format_share
 
     if (Path(recipe) / files.MANIFEST).is_file():
         print("# where the time of this run went:")
-        for name, seconds, share in list_shares(read_time_spent(Run(recipe))):
+        for name, seconds, share in list_shares(Run(recipe).time_spent()):
             print(f"# {name:<15} {format_share(share):>6}  {format_seconds(seconds)}")
 
 
@@ -66,7 +58,7 @@ def validate(recipe: RecipeArgument, overrides: OverridesArgument = None) -> Non
     checked, notes = load_noted_recipe(recipe, overrides or ())
     print(f"ok: {_describe_task(checked)}")
     print(f"    {_describe_training(checked.train)}, strategy {load_strategy(checked).name}")
-    warning = None if checked.train.steps is None else warn_about_warmup(checked.train, checked.train.steps)
+    warning = None if checked.train.steps is None else checked.train.warn_about_warmup(checked.train.steps)
     for line in [*(f"note: {note}" for note in notes), *([] if warning is None else [f"warning: {warning}"])]:
         print(line)
 

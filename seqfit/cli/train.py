@@ -135,14 +135,14 @@ def _report(run: Path) -> str:
     """The path of the page; if it can't be built, why, and how to try again: the run is trained all the same."""
     from seqfit.errors import describe_error
     from seqfit.reporting import report
-    from seqfit.rundir import EventKind, add_event
+    from seqfit.rundir import EventKind, RunWriter
 
     try:
         return str(report(run))
     except Exception as error:  # of any kind: a page is not part of training
         message = f"the page could not be built: {describe_error(error)}; try again: seqfit report {quote(run)}"
         with suppress(SeqfitError):  # a full disk: the message is printed all the same
-            add_event(run, EventKind.REPORT, message)
+            RunWriter.add_event(run, EventKind.REPORT, message)
         return message
 
 

@@ -40,7 +40,7 @@ from seqfit.comparison.options import ComparisonOptions, expand_sets, format_val
 from seqfit.comparison.records import Candidate, StrategyKind, Trial
 from seqfit.errors import RecipeError, did_you_mean, format_error
 from seqfit.hardware import Machine
-from seqfit.recipe import Recipe, anchor_paths, load_recipe, read_recipe, report_mistakes
+from seqfit.recipe import Recipe, load_recipe, read_recipe, report_mistakes
 from seqfit.strategy import LOSSY, list_strategies, load_named, load_strategy
 from seqfit.validation import find_mistakes
 
@@ -212,7 +212,7 @@ def build_base(recipe: Recipe, cores: int, device: str | None = None) -> tuple[R
     baseline = load_strategy(recipe.model_copy(update={"strategy": BASELINE}))
     common |= {name: getattr(baseline, name) for name in sorted(baseline.model_fields_set - {"name"})}
     changed = {name: value for name, value in stated.items() if common.get(name, value) != value}
-    base = anchor_paths(recipe).model_copy(update={"strategy": common | stated})
+    base = recipe.with_absolute_paths().model_copy(update={"strategy": common | stated})
     notes = []
     if "micro_batch_tokens" not in stated and "micro_batch_examples" not in stated:
         notes.append("candidates that don't set micro-batches run the whole global batch at once, if memory allows")

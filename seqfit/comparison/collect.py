@@ -29,9 +29,9 @@ import yaml
 from seqfit.comparison.quantities import CALIBRATED_STEP, EVALUATION_LOSS, FINAL_LOSS, STEP_SECONDS, TOKENS_PER_SECOND
 from seqfit.comparison.records import TRIAL_RUNS, Outcome, Trial
 from seqfit.errors import RunError
-from seqfit.recipe import read_yaml
-from seqfit.rundir import Run, count_steps, files, read_records, summarise_steps
+from seqfit.rundir import RecordFile, Run, files, summarise_steps
 from seqfit.telemetry import GpuSummary, find_trained, summarise_gpus, summarise_host
+from seqfit.yaml_text import read_yaml
 
 _T = TypeVar("_T")
 _Record = dict[str, Any]
@@ -78,7 +78,9 @@ class TrialRun:
 
     def timed(self, warm_up: int) -> list[tuple[_Record, int]]:
         """The records after warm-up, each with the number of steps that it is the mean of."""
-        return [(dict(record), count) for record, count in count_steps(self.steps) if record["step"] - count >= warm_up]
+        before = [0, *(record["step"] for record in self.steps)]
+        pairs = zip(before, self.steps, strict=False)
+        return [(record, record["step"] - last) for last, record in pairs if last >= warm_up]
 
     def by_step(self, name: str, warm_up: int) -> dict[int, float]:
         """Times of the steps after warm-up: in seconds, or as multiples of the calibration workload next to them."""
@@ -116,7 +118,7 @@ def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
             missing[name] = str(error)
             return otherwise
 
-    evaluations: list[_Record] = attempt(files.EVALUATIONS, read_records, [])
+    evaluations: list[_Record] = attempt(files.EVALUATIONS, _read_any, [])
     return TrialRun(
         trial=trial,
         outcome=outcome,
@@ -125,7 +127,7 @@ def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
         recipe=attempt(files.RECIPE, _read_recipe, {}),
         steps=attempt(files.STEPS, _read_some, []),
         evaluations=evaluations,
-        events=attempt(files.EVENTS, read_records, []),
+        events=attempt(files.EVENTS, _read_any, []),
         samples=attempt(files.TELEMETRY, _read_some, []),
         sensors=attempt(files.SENSORS, lambda _: Run(path).sensors() or {}, {}),
         answers=attempt("answers", lambda _: _read_answers(Run(path), evaluations[-1]), []) if evaluations else [],
@@ -242,9 +244,13 @@ def _read_answers(run: Run, last: Mapping[str, Any]) -> list[_Record]:
     return list(report["predictions"]) if report.get("step") == last["step"] else []
 
 
+def _read_any(path: Path) -> list[_Record]:
+    return RecordFile(path).read()
+
+
 def _read_some(path: Path) -> list[_Record]:
     """Records of a file that must have some."""
-    records = read_records(path)
+    records = _read_any(path)
     if not records:
         raise _Unreadable(f"there is no {path.name}" if not path.is_file() else f"{path.name} is empty")
     return records

@@ -58,7 +58,7 @@ from seqfit.errors import RecipeError, RunError, Stopped
 from seqfit.hardware import probe_machine
 from seqfit.launch import is_launched
 from seqfit.processes import raise_on_signals
-from seqfit.recipe import RUN_RECIPE, Recipe
+from seqfit.recipe import Recipe
 from seqfit.rundir import RunWriter, explained_failures, files, mask_text, write_text
 from seqfit.system import known_signals, lock_file, quote
 from seqfit.training import select_handled
@@ -258,7 +258,7 @@ def _open_folder(prepared: PreparedComparison) -> Matrix:
         return load_matrix(folder)
     with explained_failures(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / RUN_RECIPE, prepared.matrix.recipe)
+    write_text(folder / files.RECIPE, prepared.matrix.recipe)
     dump_matrix(prepared.matrix, folder, command=prepared.command)
     return prepared.matrix
 

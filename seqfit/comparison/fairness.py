@@ -20,8 +20,8 @@ from typing import Any
 from seqfit.comparison.collect import LOSS_TOLERANCE, TrialRun, find_gaps, has_no_dropout
 from seqfit.comparison.quantities import format_number
 from seqfit.comparison.records import Candidate, FairnessCheck, Matrix, Outcome
-from seqfit.recipe import flatten, overridden_paths
 from seqfit.rundir import EventKind, files
+from seqfit.yaml_text import flatten
 
 # Events after which a run has done other work than its recipe states.
 _CHANGES_WORK = (
@@ -309,8 +309,7 @@ def _describe_place(run: TrialRun, candidate: Candidate) -> dict[str, Any]:
 
 def _own_paths(candidate: Candidate) -> list[str]:
     """The fields that it overrides or removes, and `allow`."""
-    removed = [override[1:] for override in candidate.overrides if override.startswith("~")]
-    return [*overridden_paths(candidate.overrides), *removed, "allow"]
+    return [*(override.removeprefix("~").partition("=")[0] for override in candidate.overrides), "allow"]
 
 
 def _is_within(path: str, places: Sequence[str]) -> bool:

@@ -24,10 +24,11 @@ from seqfit.comparison.quantities import format_number
 from seqfit.comparison.records import Candidate, Matrix, Trial
 from seqfit.errors import RecipeError
 from seqfit.hardware import Machine, find_card
-from seqfit.recipe import Recipe, dump_recipe, load_recipe, read_yaml
+from seqfit.recipe import Recipe, dump_recipe, load_recipe
 from seqfit.tables import Table, TableColumn, to_text
 from seqfit.units import format_seconds
 from seqfit.validation import load_checked_recipe
+from seqfit.yaml_text import read_yaml
 
 LEAST_TIMED_STEPS = 2  # fewer have no spread
 

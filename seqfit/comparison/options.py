@@ -22,18 +22,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from seqfit.errors import PlanError, RecipeError
 from seqfit.hardware import find_card
-from seqfit.recipe import RecipePart, explain_mistake, read_yaml, report_mistakes, to_line
+from seqfit.recipe import report_mistakes, schema, validate_part
 from seqfit.units import parse_seconds
+from seqfit.yaml_text import read_yaml
 
 DEFAULT_STEPS = 15
 REPEATS = 5  # whole processes differ: more of them say more than more steps of each (statistics.py)
 
 
-class ComparisonOptions(RecipePart):
+class ComparisonOptions(schema.RecipePart):
     """The fields of a matrix file."""
 
     strategies: list[str | dict[str, list[str]]] | None = Field(
@@ -103,11 +104,10 @@ def read_options(file: str | Path | Mapping[str, Any] | None, options: Mapping[s
     """`file`: a matrix file or a mapping; an option that is None was not given."""
     values = {} if file is None else dict(file) if isinstance(file, Mapping) else _read_file(Path(file))
     values |= {name: value for name, value in options.items() if value is not None}
-    try:
-        return ComparisonOptions.model_validate(values)
-    except ValidationError as error:
-        lines = [to_line(mistake) for mistake in explain_mistake(error, values, ComparisonOptions)]
-        raise RecipeError(report_mistakes("The comparison", lines)) from error
+    read, mistakes = validate_part(ComparisonOptions, values)
+    if read is None:
+        raise RecipeError(report_mistakes("The comparison", mistakes))
+    return read
 
 
 def split_list(text: str) -> list[str]:

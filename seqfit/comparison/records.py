@@ -40,8 +40,8 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from seqfit.errors import RunError
-from seqfit.recipe import read_yaml, write_yaml
-from seqfit.rundir import append_record, explained_failures, read_records, truncate_records, write_json, write_text
+from seqfit.rundir import RecordFile, append_record, explained_failures, write_json, write_text
+from seqfit.yaml_text import read_yaml, write_yaml
 
 MATRIX = "comparison.yaml"
 OUTCOMES = "outcomes.jsonl"
@@ -268,7 +268,7 @@ def add_outcome(outcome: Outcome, place: Path) -> None:
     """Append how a trial ended; `place` is the comparison's folder or that of a repeat."""
     path = place / OUTCOMES
     with explained_failures(path):
-        truncate_records(path)  # nothing may be appended to a truncated line
+        RecordFile(path).truncate()  # nothing may be appended to a truncated line
         with path.open("a", encoding="utf-8") as stream:
             append_record(stream, _to_plain(outcome))
 
@@ -284,7 +284,7 @@ def read_outcomes(folder: Path) -> list[Outcome]:
 def read_outcomes_at(place: Path) -> list[Outcome]:
     """Those of one outcomes.jsonl: in the comparison's folder, or in that of a repeat."""
     path = place / OUTCOMES
-    return _restore(TypeAdapter(list[Outcome]), read_records(path), path)
+    return _restore(TypeAdapter(list[Outcome]), RecordFile(path).read(), path)
 
 
 def write_outcomes(outcomes: Sequence[Outcome], place: Path) -> None:

@@ -52,7 +52,7 @@ from seqfit.comparison.results import collect_comparison, write_results
 from seqfit.comparison.trial import Tick, name_node, read_last_step, run_trial
 from seqfit.errors import Stopped
 from seqfit.processes import raise_on_signals
-from seqfit.rundir import files, read_records
+from seqfit.rundir import RecordFile, files
 from seqfit.units import format_seconds
 
 _DECIDE_SHARE, _DECIDE_SECONDS = 0.1, 20.0  # of the budget, whichever is longer: then steps and rows are fixed
@@ -135,7 +135,7 @@ def is_decided(matrix: Matrix) -> bool:
 
 def read_pace(run: Path, warm_up: int, started: float) -> Pace | None:
     """Of a trial since `started` (Unix time); of its warm-up if there are no other steps, None without any."""
-    steps = read_records(run / files.STEPS)
+    steps = RecordFile(run / files.STEPS).read()
     timed = [record for record in steps if record["step"] > warm_up] or steps
     if not timed:
         return None

@@ -34,7 +34,7 @@ from seqfit.comparison.records import (
 )
 from seqfit.comparison.statistics import CandidateFigures, MeasuredTrial
 from seqfit.comparison.tables import to_csv, to_latex, to_markdown
-from seqfit.recipe import name_model
+from seqfit.recipe import ModelRecipe
 from seqfit.rundir import write_text
 from seqfit.units import format_count
 
@@ -133,7 +133,7 @@ def _name_model(runs: Sequence[TrialRun]) -> str:
         return ""
     parameters = run.manifest.get("parameters")
     counted = f" ({format_count(parameters)} parameters)" if parameters else ""
-    return name_model(run.recipe["model"].get("name"), run.recipe["model"].get("path")) + counted
+    return ModelRecipe.model_construct(**run.recipe["model"]).title + counted
 
 
 def _explain_absent(trials: Sequence[MeasuredTrial]) -> dict[str, str]:

@@ -44,8 +44,8 @@ from seqfit.hardware import Card, Driver, Gpu, Machine, load_cards
 from seqfit.hub import is_remote_code_trusted
 from seqfit.launch import JobRequest, Resources, Site, check_places, list_runs, read_status, uses_this_python
 from seqfit.launch import submit as launch
-from seqfit.recipe import RUN_RECIPE, Recipe
-from seqfit.rundir import RunWriter
+from seqfit.recipe import Recipe
+from seqfit.rundir import RunWriter, files
 from seqfit.strategy import load_strategy
 from seqfit.system import quote
 from seqfit.validation import load_checked_recipe
@@ -107,7 +107,7 @@ def prepare_repeats(
         trusts_remote_code=is_remote_code_trusted(),
         is_comparison=True,
     )
-    texts = {place / RUN_RECIPE: built.recipe, place / MATRIX: format_matrix(built, command=format_command("submit"))}
+    texts = {place / files.RECIPE: built.recipe, place / MATRIX: format_matrix(built, command=format_command("submit"))}
     return PreparedJob(job, texts, built)
 
 

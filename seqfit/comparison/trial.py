@@ -29,8 +29,7 @@ from seqfit.comparison.records import TRIAL_RUNS, Matrix, Outcome, State, Trial
 from seqfit.errors import ERROR_FILE, OutOfMemory, RunError, describe_exit, read_error
 from seqfit.hub import is_remote_code_trusted
 from seqfit.processes import ChildProcess, kill_processes, read_last_lines
-from seqfit.recipe import RUN_RECIPE
-from seqfit.rundir import EventKind, files, is_being_written, read_last_record, read_records
+from seqfit.rundir import EventKind, RecordFile, RunWriter, files
 from seqfit.strategy import load_strategy
 from seqfit.system import KILLED
 from seqfit.training import CALIBRATED, TRIAL, UNSCORED, WATCHED
@@ -73,7 +72,7 @@ def _end_earlier(run: Path) -> None:
     is one the next trial would be refused.
     """
     kill_processes([process for process in psutil.process_iter() if _is_trial(process, run)])
-    if is_being_written(run):
+    if RunWriter.is_writing(run):
         raise RunError(
             f"'{run}' is still being trained",
             "trials run one at a time, and this process is no trial of this comparison on this machine",
@@ -96,7 +95,7 @@ def build_command(matrix: Matrix, trial: Trial, folder: Path) -> list[str]:
     trust = ["--trust-remote-code"] if is_remote_code_trusted() else []
     overrides = build_overrides(matrix, candidate, trial.seed)
     place = ["--out", str(folder / TRIAL_RUNS / trial.folder)]
-    return ["train", str(folder / RUN_RECIPE), *overrides, *place, *several, *trust]
+    return ["train", str(folder / files.RECIPE), *overrides, *place, *several, *trust]
 
 
 def _build_environment(matrix: Matrix, trial: Trial, run: Path, log: Path) -> dict[str, str]:
@@ -143,11 +142,12 @@ def count_kernel_kills() -> int:
 
 def read_last_step(run: Path) -> int:
     """Of a run in progress; 0 before its first record."""
-    record = read_last_record(run / files.STEPS)
+    record = RecordFile(run / files.STEPS).read_last()
     return 0 if record is None else int(record["step"])
 
 
 def _describe_recovery(run: Path) -> str:
     """'', or that steps were repeated with smaller micro-batches."""
-    found = [event["message"] for event in read_records(run / files.EVENTS) if event["kind"] == EventKind.OUT_OF_MEMORY]
+    events = RecordFile(run / files.EVENTS).read()
+    found = [event["message"] for event in events if event["kind"] == EventKind.OUT_OF_MEMORY]
     return f"recovered from OOM: {found[-1]}" if found else ""

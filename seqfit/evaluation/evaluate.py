@@ -25,7 +25,7 @@ from seqfit.inspection import Data, replace_data
 from seqfit.model import Checkpoint, GenerationMetadata, build_text_encoder, load_model, load_tokenizer
 from seqfit.progress import Progress
 from seqfit.recipe import Recipe, load_recipe
-from seqfit.rundir import DataEvent, EvaluationRecord, EventKind, Run, RunWriter, files, write_json
+from seqfit.rundir import EventKind, Run, RunWriter, files, records, write_json
 from seqfit.step import choose_device, choose_precision
 from seqfit.strategy import Strategy, load_strategy
 from seqfit.system import quote
@@ -185,11 +185,13 @@ def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, e
     """Adds the evaluation to the run's records, and those events of preparing its data that are new."""
     step, scores = checkpoint.metadata.step, result.scores.values
     writer = RunWriter(run.path)
-    writer.evaluation(EvaluationRecord(step, split, result.loss, scores, result.rows, result.seconds, time.time()))
+    writer.evaluation(
+        records.EvaluationRecord(step, split, result.loss, scores, result.rows, result.seconds, time.time())
+    )
     known = {event["data"].get("note") for event in run.events() if event["kind"] == EventKind.DATA}
     for note in events:
         if note not in known:
-            writer.event(DataEvent(note))
+            writer.event(records.DataEvent(note))
     writer.close()
 
 

@@ -13,7 +13,7 @@ from seqfit.data import RowNumbers, TokenizedSplit
 from seqfit.errors import RecipeError
 from seqfit.evaluation.generator import Generated, Generator, _GenerationProgress, generate_split
 from seqfit.metrics import Scores, available_scores, find_metric_mistakes, score
-from seqfit.recipe import EvalRecipe, report_mistakes, to_line
+from seqfit.recipe import report_mistakes, schema
 from seqfit.tasks import Task
 
 
@@ -63,12 +63,12 @@ def score_generated(
     )
 
 
-def choose_metrics(task: Task, recipe: EvalRecipe) -> tuple[list[str], str]:
+def choose_metrics(task: Task, recipe: schema.EvalRecipe) -> tuple[list[str], str]:
     """The metrics to compute, and the score that decides which checkpoint is best."""
     metrics = list(recipe.metrics or task.default_metrics)
     mistakes = find_metric_mistakes(metrics, recipe.best)
     if mistakes:
-        raise RecipeError(report_mistakes("The recipe", list(map(to_line, mistakes))))
+        raise RecipeError(report_mistakes("The recipe", mistakes))
     return metrics, recipe.best or (task.main_score if task.main_score in available_scores(metrics) else "loss")
 
 

@@ -1,17 +1,10 @@
-from seqfit.hardware.cards import GPUS_PER_MACHINE as GPUS_PER_MACHINE
-from seqfit.hardware.cards import HOP_SECONDS as HOP_SECONDS
-from seqfit.hardware.cards import NETWORK_BYTES_PER_SECOND as NETWORK_BYTES_PER_SECOND
-from seqfit.hardware.cards import NETWORK_SOURCE as NETWORK_SOURCE
 from seqfit.hardware.cards import Card as Card
 from seqfit.hardware.cards import find_card as find_card
 from seqfit.hardware.cards import load_cards as load_cards
 from seqfit.hardware.cards import match_card as match_card
-from seqfit.hardware.cards import parse_rate as parse_rate
 from seqfit.hardware.probe import Driver as Driver
 from seqfit.hardware.probe import Gpu as Gpu
 from seqfit.hardware.probe import Machine as Machine
-from seqfit.hardware.probe import advise_build as advise_build
-from seqfit.hardware.probe import has_kernels as has_kernels
 from seqfit.hardware.probe import list_slices as list_slices
 from seqfit.hardware.probe import probe_machine as probe_machine
 from seqfit.hardware.process_memory import KEPT_AT_MOST as KEPT_AT_MOST

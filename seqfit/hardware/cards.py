@@ -1,4 +1,4 @@
-"""The table of GPUs, cards.yaml: a name comes in, a frozen `Card` goes out; and links between machines.
+"""The table of GPUs, cards.yaml: a name comes in, a frozen `Card` goes out.
 
 Names are compared without vendor, series, punctuation and 'GB', so that these are all the same card:
 
@@ -7,10 +7,6 @@ Names are compared without vendor, series, punctuation and 'GB', so that these a
 A key is made of parts, `a100-80-sxm`. Its first parts are enough where they leave one card: `rtx4060ti` is
 `rtx4060ti-16`; `a100` could be four and is refused with their names. Where only the form factor is open, an alias
 chooses the module that servers have: `a100-80` is `a100-80-sxm`.
-
-The rate of a network is that of one machine in one direction, all its adapters together; data sheets count bits:
-
-    25GB/s   ->   25e9      3.2 GiB/s   ->   3,435,973,836      200Gb/s: refused, because b is a bit; it is 25GB/s
 
 `python -m seqfit.hardware.cards` prints the table as docs/hardware.md holds it.
 """
@@ -27,7 +23,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from seqfit.errors import PlanError
-from seqfit.units import format_bytes, parse_bytes
+from seqfit.units import format_bytes
 
 CardPrecision = Literal["fp32", "tf32", "fp16", "bf16"]
 
@@ -167,29 +163,6 @@ def match_card(name: str, memory_bytes: int) -> Card | None:
         if same_name and abs(card.memory_bytes - memory_bytes) <= _SAME_MEMORY * card.memory_bytes:
             return card
     return None
-
-
-# Assumptions, not measurements: `--network` replaces the first one.
-NETWORK_BYTES_PER_SECOND = 25e9
-NETWORK_SOURCE = "assumed: one InfiniBand HDR adapter per machine, 200 Gbit/s by its specification"
-HOP_SECONDS = 10e-6  # assumed: latency of one communication per doubling of the number of GPUs
-GPUS_PER_MACHINE = 8  # as in the servers that SXM modules are sold in
-
-
-def parse_rate(text: str, flag: str) -> float:
-    """Bytes per second, from text such as 25GB/s."""
-    found = re.fullmatch(r"\s*([\d.]+\s*[kKMGT]?i?B)\s*/\s*s\s*", text)
-    try:
-        rate = float(parse_bytes(found[1])) if found else 0.0
-    except ValueError:  # 1.2.3GB/s
-        rate = 0.0
-    if rate <= 0:
-        raise PlanError(
-            f"{flag} is '{text}'",
-            "a rate is a number of bytes per second above 0, with a capital B (8 bits)",
-            f"Write it as {flag} 25GB/s, which is 200 Gbit/s",
-        )
-    return rate
 
 
 _HEAD = (

@@ -128,9 +128,9 @@ _TRIM_BYTES = 128 * 2**10  # glibc's default
 def set_malloc_policy(setting: str | None) -> str | None:
     """Sets glibc; a message where it can't be set, or where memory is returned, because that takes time."""
     if setting != "return":
-        is_set = keep_freed_memory()
+        is_set = _set_glibc(2**30, _LARGEST)
         return f"freed memory is not kept: {_explain_why_not()}" if setting == "keep" and not is_set else None
-    if return_freed_memory():
+    if _set_glibc(_RETURNED_FROM_BYTES, _TRIM_BYTES):  # memory kept before is covered as well
         return "freed memory is returned to the system at once: least memory, more time per step"
     return f"freed memory is not returned: {_explain_why_not()}"
 
@@ -140,17 +140,8 @@ def should_return(peak_bytes: int, usable_bytes: int) -> bool:
     return peak_bytes * KEPT_AT_MOST > usable_bytes
 
 
-def keep_freed_memory() -> bool:
-    """Whether it was set: only glibc has these settings, and the user's own win."""
-    return _set_glibc(2**30, _LARGEST)
-
-
-def return_freed_memory() -> bool:
-    """Whether it was set; memory kept before is covered as well."""
-    return _set_glibc(_RETURNED_FROM_BYTES, _TRIM_BYTES)
-
-
 def _set_glibc(mapped_from_bytes: int, trimmed_from_bytes: int) -> bool:
+    """Whether it was set: only glibc has these settings, and the user's own win."""
     if _explain_why_not() is not None:
         return False
     libc = ctypes.CDLL(None)

@@ -14,13 +14,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from seqfit.data import is_in_memory, store_data
 from seqfit.errors import RecipeError
 from seqfit.inspection.guess import guess_recipe
-from seqfit.recipe import DATA, RECIPES, Recipe, apply_overrides
-from seqfit.recipe.resolve import resolve
+from seqfit.recipe import Recipe, apply_overrides, resolve
 from seqfit.system import quote
 
 Data: TypeAlias = Any
@@ -145,8 +144,8 @@ def _is_data(given: object, command: str, *, has_model: bool) -> bool:
         return False
     if not isinstance(given, str | Path):
         return is_in_memory(given) or not isinstance(given, Mapping)
-    takes = DATA if has_model or command == "data" else DATA[:2]
-    return resolve(given, (*RECIPES, *takes), command).kind in takes
+    hub: tuple[Literal["hub"], ...] = ("hub",) if has_model or command == "data" else ()
+    return resolve(given, ("recipe", "run", "data", "folder", *hub), command).kind not in ("recipe", "run")
 
 
 def _check_one(recipe: object) -> None:

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from seqfit.data import ALL, LANGUAGES, BadRow, DataRow, DataTable, find_languages, find_tables, require_file, split_of
 from seqfit.errors import DataError, RecipeError, did_you_mean
 from seqfit.inspection.columns import NAMES_OF_SPLITS, profile_columns
@@ -38,7 +36,7 @@ from seqfit.inspection.roles import Hints
 from seqfit.inspection.second_look import find_deciding_column, find_suspicions
 from seqfit.inspection.task_guess import TASKS, TaskGuess, Unsure
 from seqfit.inspection.text_language import find_language
-from seqfit.recipe import HEAD_TASKS, SourceRecipe, apply_overrides, describe_mistakes
+from seqfit.recipe import SourceRecipe, TaskRecipe, apply_overrides, report_mistakes, validate_part
 from seqfit.system import quote
 from seqfit.tasks import column_text, columns_of
 
@@ -245,10 +243,10 @@ def _locate(data: str) -> dict[str, Any]:
 
 
 def _read_source(values: Mapping[str, Any]) -> SourceRecipe:
-    try:
-        return SourceRecipe.model_validate(values)
-    except ValidationError as error:
-        raise RecipeError(describe_mistakes(error, SourceRecipe, "data", values)) from error
+    source, mistakes = validate_part(SourceRecipe, values, within=("data",))
+    if source is None:
+        raise RecipeError(report_mistakes("data", mistakes))
+    return source
 
 
 # ---- the language ----
@@ -288,10 +286,10 @@ def _guess_kind(model: str | None) -> tuple[str, str]:
 
 
 def _check_kind(model: str, kind: str, reason: str, task: str) -> None:
-    if kind == "classifier" and task not in HEAD_TASKS:
+    if kind == "classifier" and task not in TaskRecipe.HEAD_TASKS:
         raise RecipeError(
             f"--model {model} is a BERT-type encoder ({reason}), and the task is {task}",
-            f"The tasks of an encoder are {', '.join(HEAD_TASKS)}",
+            f"The tasks of an encoder are {', '.join(TaskRecipe.HEAD_TASKS)}",
             "Choose a text-to-text model, such as --model google/flan-t5-small, or another --task",
         )
 

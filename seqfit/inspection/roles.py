@@ -43,7 +43,7 @@ from seqfit.inspection.text_readings import (
     find_summary,
     find_translation,
 )
-from seqfit.recipe import HEAD_TASKS
+from seqfit.recipe import TaskRecipe
 
 __all__ = ["FoundReading", "Hints", "Reading", "find_reading", "find_task", "list_columns"]
 _MOST_LISTED = 30
@@ -90,7 +90,7 @@ def find_task(columns: Sequence[ColumnProfile], hints: Hints) -> list[str]:
     labels = find_label_candidates(columns)
     if labels and (prose or len(columns) > 1):
         tasks.append("regression" if labels[0].has_fractions else "classify")
-    return [task for task in tasks if task in HEAD_TASKS or not hints.has_head] or tasks
+    return [task for task in tasks if task in TaskRecipe.HEAD_TASKS or not hints.has_head] or tasks
 
 
 _FINDERS: dict[str, Callable[[Sequence[ColumnProfile], Hints], FoundReading]] = {

@@ -21,7 +21,7 @@ import yaml
 
 from seqfit.errors import RecipeError
 from seqfit.launch.local import LaunchSpec
-from seqfit.recipe import read_yaml
+from seqfit.yaml_text import read_yaml
 
 _NEUTRAL = {  # values that say nothing about training, or the same as no entry
     "compute_environment": "LOCAL_MACHINE",

@@ -28,7 +28,7 @@ from seqfit.launch.local import OWN_FAULT, SIGNALS
 from seqfit.launch.resources import Resources
 from seqfit.launch.site import Scratch, Site
 from seqfit.launch.slurm import SUBMITTED_RUNS
-from seqfit.rundir import OWN_FAULTS, files
+from seqfit.rundir import RankNotes, files
 
 _EXCLUSIVE = ["# Two repeats on one node would slow each other down.", "#SBATCH --exclusive"]
 
@@ -73,7 +73,7 @@ def describe_job_work(job: JobRequest) -> JobWork:
 
 def own_codes(work: JobWork) -> list[int]:
     """After which another attempt would not help."""
-    return [work.added_to_code + code for code in OWN_FAULTS]
+    return [work.added_to_code + code for code in RankNotes.OWN_FAULTS]
 
 
 def uses_this_python(site: Site) -> bool:

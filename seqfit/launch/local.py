@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.errors import PeerLost, RecipeError, SeqfitError, Stopped, describe_exit, format_error
-from seqfit.rundir import FAULTS, OWN_FAULTS, find_fault
+from seqfit.rundir import RankNotes
 from seqfit.system import known_signals, quote, usable_cores
 from seqfit.training import select_handled
 
@@ -137,7 +137,7 @@ def _environment(place: LaunchSpec, faults: str) -> Iterator[None]:
     os.environ[REQUESTED_PROCESSES] = str(place.processes * place.machines)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // place.processes)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ[FAULTS] = faults
+    os.environ[RankNotes.FAULTS] = faults
     # One store for all starts would give restarted processes the addresses of those that are gone.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     try:
@@ -149,10 +149,10 @@ def _environment(place: LaunchSpec, faults: str) -> Iterator[None]:
 
 def _explain(run: Path, logs: Path, rank: int, failure: Any) -> SeqfitError:
     """The error of the process that failed first: its note, or the end of its output."""
-    fault = find_fault(logs)
+    fault = RankNotes(logs).find_fault()
     if fault is not None:
         return fault
-    kinds: dict[int, type[SeqfitError]] = {**OWN_FAULTS, Stopped.exit_code: Stopped}
+    kinds: dict[int, type[SeqfitError]] = {**RankNotes.OWN_FAULTS, Stopped.exit_code: Stopped}
     printed = sorted(logs.glob(f"*/*/{rank}/stderr.log"))
     lines = printed[-1].read_text("utf-8", errors="replace").splitlines() if printed else []
     end = "\n".join(lines[-_SHOWN_LINES:])
@@ -195,7 +195,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def choose_code(exit_codes: Sequence[int]) -> int:
     """Of a node whose processes ended with these codes, in the order of time; signals are negative, as in Python."""
-    own = [code for code in exit_codes if code in OWN_FAULTS]
+    own = [code for code in exit_codes if code in RankNotes.OWN_FAULTS]
     if own:
         return OWN_FAULT + own[0]
     # The others were ended by torchrun, or failed because the first was gone.

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from seqfit.errors import RecipeError
-from seqfit.recipe import RecipePart, explain_mistake, read_yaml, report_mistakes, to_line
+from seqfit.recipe import report_mistakes, schema, validate_part
+from seqfit.yaml_text import read_yaml
 
 DEFAULT_PROFILE = Path("~/.config/seqfit/cluster.yaml")
 VARIABLE = "SEQFIT_PROFILE"
@@ -58,7 +59,7 @@ Time = Annotated[str, AfterValidator(check_slurm_time)]
 Folder = Literal["SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE"]
 
 
-class Scratch(RecipePart):
+class Scratch(schema.RecipePart):
     """A local disk of each node, and what is copied there before training."""
 
     directory: ShellLine = Field(description="Its path, as in the shell of a node, such as $SLURM_TMPDIR.")
@@ -68,7 +69,7 @@ class Scratch(RecipePart):
     )
 
 
-class Site(RecipePart):
+class Site(schema.RecipePart):
     """What a cluster needs for every job."""
 
     account: OneWord | None = Field(None, description="Account to charge.")
@@ -150,8 +151,7 @@ def read_site(place: Path) -> Site:
             "a profile is a mapping such as account: def-ada",
             "Start from one of examples/clusters",
         )
-    try:
-        return Site.model_validate(values)
-    except ValidationError as error:
-        mistakes = [to_line(mistake) for mistake in explain_mistake(error, values, Site)]
-        raise RecipeError(report_mistakes(str(place), mistakes)) from error
+    site, mistakes = validate_part(Site, values)
+    if site is None:
+        raise RecipeError(report_mistakes(str(place), mistakes))
+    return site

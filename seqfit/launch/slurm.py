@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from seqfit.errors import RecipeError, RunError
-from seqfit.rundir import Run, append_record, explained_failures, files, read_records
+from seqfit.rundir import RecordFile, Run, append_record, explained_failures, files
 from seqfit.system import quote
 
 _TIMEOUT_SECONDS = 60.0  # a busy controller is slow
@@ -179,7 +179,7 @@ def add_submission(run: Path, job: str, log: Path) -> None:
 
 def read_submissions(run: Path) -> list[Submission]:
     """All of a run, the newest last."""
-    records = read_records(run / files.SUBMISSIONS)
+    records = RecordFile(run / files.SUBMISSIONS).read()
     return [Submission(str(record["job"]), Path(record["log"]), float(record["time"])) for record in records]
 
 

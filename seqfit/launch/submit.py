@@ -31,7 +31,7 @@ from seqfit.launch.job_file import JobRequest, build_job_file
 from seqfit.launch.resources import Resources
 from seqfit.launch.site import Site
 from seqfit.launch.slurm import SUBMITTED_RUNS, add_submission, list_runs, read_submissions
-from seqfit.recipe import Recipe, SourceRecipe, anchor_paths, dump_recipe
+from seqfit.recipe import Recipe, SourceRecipe, dump_recipe
 from seqfit.rundir import Run, RunWriter, explained_failures, files, write_text
 from seqfit.system import quote
 from seqfit.validation import load_checked_recipe
@@ -105,7 +105,7 @@ def prepare_job(
     `train_options`: further arguments of `seqfit train`. `is_dry`: nothing will be submitted, so model and data need
     not be on this machine.
     """
-    loaded = anchor_paths(load_checked_recipe(recipe, overrides))
+    loaded = load_checked_recipe(recipe, overrides).with_absolute_paths()
     check_places([] if is_dry else [loaded], site)
     RunWriter.check_free(folder)
     place = folder.absolute()
@@ -133,7 +133,7 @@ def prepare_array(
 
 def _load_of_array(run: ArrayRun, site: Site, *, is_dry: bool) -> Recipe:
     try:
-        loaded = anchor_paths(load_checked_recipe(run.recipe, run.overrides))
+        loaded = load_checked_recipe(run.recipe, run.overrides).with_absolute_paths()
         check_places([] if is_dry else [loaded], site)
     except SeqfitError as error:
         raise type(error)(f"{run.where}: {error}" if run.where else str(error)) from error

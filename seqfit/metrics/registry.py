@@ -145,7 +145,7 @@ def find_metric_mistakes(metrics: Sequence[str], best: str | None) -> list[Mista
             scores_of(metric)
             known.append(metric)
         except RecipeError as error:
-            mistakes.append((("eval", "metrics"), str(error)))
+            mistakes.append(Mistake(("eval", "metrics"), str(error)))
     available = available_scores(known)
     # With a misspelt metric it is not known whether `best` is one of its scores.
     if best is not None and best not in available and len(known) == len(metrics):
@@ -158,5 +158,5 @@ def find_metric_mistakes(metrics: Sequence[str], best: str | None) -> list[Mista
             f"It must be one of the scores of eval.metrics: {', '.join(available)}",
             f"{change}.{did_you_mean(best, available)}",
         )
-        mistakes.append((("eval", "best"), sentence))
+        mistakes.append(Mistake(("eval", "best"), sentence))
     return mistakes

@@ -20,8 +20,8 @@ from seqfit.errors import ModelError
 from seqfit.model.families.family import family_of
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.model.trainable import has_adapters, merged_state_dict, save_adapter
-from seqfit.recipe import LABEL_JOINT, ModelRecipe, TaskRecipe
-from seqfit.rundir import replace_folder, start_draft
+from seqfit.recipe import ModelRecipe, TaskRecipe
+from seqfit.rundir import FolderDraft
 from seqfit.system import quiet_transformers
 from seqfit.tasks import LETTERS, columns_of, head_of, render_template, show_choices
 
@@ -51,7 +51,7 @@ class GenerationMetadata:
         yield from (*self.task.label_values, self.task.no_answer, *filter(None, (self.task.missing_target,)))
         match self.task.name:
             case "multilabel":
-                yield f"{LABEL_JOINT.join(self.task.label_values)}{LABEL_JOINT}{self.task.no_label}"
+                yield f"{self.task.LABEL_JOINT.join(self.task.label_values)}{self.task.LABEL_JOINT}{self.task.no_label}"
             case "multiple-choice":
                 yield show_choices(["."] * len(LETTERS))
             case "regression":
@@ -110,7 +110,8 @@ class Checkpoint:
     def save(self, folder: Path) -> None:
         """Written next to the folder, then swapped: a kill always leaves a complete checkpoint in one place."""
         model, metadata = self.model, self.metadata
-        fresh = start_draft(folder)
+        draft = FolderDraft(folder)
+        fresh = draft.start()
         with quiet_transformers():
             if has_adapters(model):  # merged, so that plain transformers loads it; the adapters alone lie next to it
                 model.save_pretrained(fresh, state_dict=merged_state_dict(model))
@@ -122,7 +123,7 @@ class Checkpoint:
             if metadata.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
                 build_generation_config(model, metadata.beams, metadata.max_new_tokens).save_pretrained(fresh)
         metadata.write(fresh)
-        replace_folder(folder)
+        draft.finish()
 
 
 def _set_languages(tokenizer: PreTrainedTokenizerBase, task: TaskRecipe) -> None:

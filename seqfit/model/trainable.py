@@ -39,8 +39,8 @@ from transformers import PreTrainedModel
 
 from seqfit.errors import ModelError, RecipeError, did_you_mean
 from seqfit.model.families.family import family_of
-from seqfit.recipe import LoraRecipe, ModelRecipe
-from seqfit.rundir import EventKind, Events
+from seqfit.recipe import ModelRecipe, schema
+from seqfit.rundir import EventKind, records
 from seqfit.strategy import Strategy
 from seqfit.units import format_count
 
@@ -57,9 +57,9 @@ def find_blocks(model: nn.Module, purpose: str) -> dict[str, nn.Module]:
     return blocks
 
 
-def choose_weights(model: PreTrainedModel, recipe: ModelRecipe, strategy: Strategy) -> Events:
+def choose_weights(model: PreTrainedModel, recipe: ModelRecipe, strategy: Strategy) -> records.Events:
     """Adds adapters, then freezes what the recipe or the strategy states; adapters freeze all other weights."""
-    events: Events = []
+    events: records.Events = []
     lora = choose_lora(recipe.lora, strategy.lora_rank)
     if lora is not None:
         events.append((EventKind.LORA, add_adapters(model, lora)))
@@ -72,14 +72,14 @@ def choose_weights(model: PreTrainedModel, recipe: ModelRecipe, strategy: Strate
 _ADAPTER = "default"  # PEFT's name of the only one; it is part of the weights' names
 
 
-def choose_lora(recipe: LoraRecipe | None, rank: int | None) -> LoraRecipe | None:
+def choose_lora(recipe: schema.LoraRecipe | None, rank: int | None) -> schema.LoraRecipe | None:
     """The recipe's adapters, with a strategy's rank in place of theirs; None where neither has any."""
     if rank is None:
         return recipe
-    return (recipe or LoraRecipe()).model_copy(update={"rank": rank})
+    return (recipe or schema.LoraRecipe()).model_copy(update={"rank": rank})
 
 
-def add_adapters(model: PreTrainedModel, lora: LoraRecipe) -> str:
+def add_adapters(model: PreTrainedModel, lora: schema.LoraRecipe) -> str:
     """Adapt the model in place; everything else is frozen but a classifier's head. Returns what was done."""
     from peft import LoraConfig, TaskType, inject_adapter_in_model  # a second to import, and few runs use it
     from peft.tuners.lora import LoraLayer

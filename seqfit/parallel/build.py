@@ -26,7 +26,7 @@ from seqfit.parallel.execution import compile_blocks, enable_recompute, keep_out
 from seqfit.parallel.pipeline import Pipeline, PipelineStrategy
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe import Recipe, TrainRecipe
-from seqfit.rundir import EventKind, Events, FallbackEvent, ParallelEvent
+from seqfit.rundir import EventKind, records
 from seqfit.step import ParallelStrategy, Precision, TrainStep, build_optimizer
 from seqfit.strategy import Strategy, check_processes
 
@@ -39,7 +39,7 @@ class Execution:
 
     model: LossModel
     batching: Batching
-    events: Events  # what was changed, and what differs from the strategy
+    events: records.Events  # what was changed, and what differs from the strategy
     rule: LossRule
     packed: PackedModel | None
 
@@ -57,7 +57,7 @@ def choose_blockwise_above(attention: str, device: torch.device) -> int:
 
 def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainRecipe, device: torch.device) -> Execution:
     """Apply the strategy to the model; what is not available is an event, never left out silently."""
-    events: Events = []
+    events: records.Events = []
     blocks = enable_recompute(model, strategy.recompute)
     if blocks:
         recomputed = f"gradient checkpointing: activations of {blocks} blocks are recomputed in the backward pass"
@@ -66,7 +66,7 @@ def build_execution(model: PreTrainedModel, strategy: Strategy, train: TrainReci
     reason = family_of(model).why_not_packed(model)
     if batching == "packed" and reason is not None:
         batching = "grouped"
-        events.append(FallbackEvent("batching", "padded batches, grouped by length", reason))
+        events.append(records.FallbackEvent("batching", "padded batches, grouped by length", reason))
     elif batching == "packed":
         lean_on = None if strategy.compile else device  # it fuses these parts by itself, and can't trace numpy
         packed = PackedModel(model, choose_blockwise_above(strategy.attention, device), lean_on=lean_on)
@@ -91,7 +91,7 @@ class BuiltStep:
 
     step: TrainStep
     batching: Batching
-    events: Events
+    events: records.Events
 
 
 def build_step(
@@ -131,9 +131,9 @@ def build_step(
         execution, strategy, precision, world, lengths, train.clip_norm, make_optimizer, before_communication
     )
     optimizer = parallel.optimizer or make_optimizer(parallel.trained)
-    events: Events = [*execution.events, *((EventKind.OPTIMIZER, reason) for reason in reasons)]
+    events: records.Events = [*execution.events, *((EventKind.OPTIMIZER, reason) for reason in reasons)]
     if world.size > 1:
-        events.append(ParallelEvent(parallel.name, world.size))
+        events.append(records.ParallelEvent(parallel.name, world.size))
     if precision.name == "fp16":
         events += [(EventKind.PRECISION, text) for text in [keep_outputs_in_fp32(model, device)] if text]
     step = TrainStep(

@@ -30,7 +30,7 @@ from seqfit.errors import ModelError
 from seqfit.parallel import SHORT_ON_GPU, check_can_split
 from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, PARALLEL_STRATEGIES, GpuLayout
 from seqfit.planning.report import Refusal
-from seqfit.recipe import Mistake, ModelRecipe, TrainRecipe, to_line
+from seqfit.recipe import Mistake, ModelRecipe, TrainRecipe
 from seqfit.strategy import Strategy, find_conflicts
 
 _SHARING = {"parallel", "sharding", "offload", "pipeline_schedule", "pipeline_balance"}  # fields of several processes
@@ -111,7 +111,7 @@ def _leave_out(variants: Iterable[Variant], train: TrainRecipe) -> tuple[list[Va
     for variant in variants:
         strategy = variant.strategy
         found = find_conflicts(strategy, train, processes=1)
-        reasons |= {to_line(mistake): _name_field(mistake, strategy) for mistake in found}
+        reasons |= {str(mistake): _name_field(mistake, strategy) for mistake in found}
         if not found:
             kept.append(variant)
     return kept, [Refusal(what, why) for why, what in reasons.items()]
@@ -119,7 +119,7 @@ def _leave_out(variants: Iterable[Variant], train: TrainRecipe) -> tuple[list[Va
 
 def _name_field(mistake: Mistake, strategy: Strategy) -> str:
     """As labels name it: 'optimizer in backward' for a mistake in strategy.optimizer_in_backward."""
-    field = str(mistake[0][-1])
+    field = str(mistake.path[-1])
     return _describe_field(field, getattr(strategy, field)) or field
 
 
@@ -214,7 +214,7 @@ def lay_out_strategy(strategy: Strategy, layout: GpuLayout) -> Strategy:
 def find_refusals(strategy: Strategy, layout: GpuLayout, train: TrainRecipe) -> list[str]:
     """Why training would not accept a strategy on this layout, whatever the model."""
     found = find_conflicts(lay_out_strategy(strategy, layout), train, layout.count)
-    return [to_line(mistake) for mistake in found]
+    return list(map(str, found))
 
 
 def find_open_layouts(

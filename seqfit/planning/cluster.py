@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from seqfit.hardware import HOP_SECONDS, Card
+from seqfit.hardware import Card
 from seqfit.planning.tape import GRADIENTS, STATE, WEIGHTS
 from seqfit.units import format_share
 
@@ -45,6 +45,7 @@ _SMALL_COLLECTIVES = 2  # of every step: whether all ranks are well, and the los
 _FSDP_COLLECTIVES = 3  # per block and micro-batch
 _MOST_HIDDEN = {"ddp": 0.7, "fsdp": 0.9}  # share of the communication, on a GPU
 _HIDDEN_BEHIND = {"ddp": 0.6, "fsdp": 1.0}  # share of the work that can hide it: DDP communicates in the backward
+HOP_SECONDS = 10e-6  # assumed: latency of one communication per doubling of the number of GPUs
 _HOST_PASSES = 7  # of AdamW, over the bytes of its gradients
 _HOST_BYTES_PER_SECOND = 10e9  # assumed: what one process streams through its host's memory
 
@@ -87,9 +88,9 @@ class Cluster:
 
     card: Card
     max_gpus: int
-    per_machine: int
-    network_bytes_per_second: float
-    network_source: str
+    per_machine: int = 8  # as in the servers that SXM modules are sold in
+    network_bytes_per_second: float = 25e9  # of one machine in one direction, all its adapters together
+    network_source: str = "assumed: one InfiniBand HDR adapter per machine, 200 Gbit/s by its specification"
 
     def link(self, count: int) -> Link:
         """Of a ring over this many GPUs: its slowest part counts."""

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from seqfit.data import TOKENS, CostModel, assign_rows
 from seqfit.errors import RecipeError
-from seqfit.hardware import GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE, Card
+from seqfit.hardware import Card
 from seqfit.model import read_model_shape
 from seqfit.parallel import build_rule
 from seqfit.planning.candidates import Variant, build_variant, find_refusals
@@ -154,8 +154,7 @@ def predict_layout(recipe: Recipe, card: Card, parallel: str, count: int) -> Lay
     """The recipe's own strategy on several GPUs: ranks that share the rows of a batch, or stages of a pipeline."""
     if parallel == "pipeline":
         return _predict_pipeline(recipe, card, count)
-    cluster = Cluster(card, count, GPUS_PER_MACHINE, NETWORK_BYTES_PER_SECOND, NETWORK_SOURCE)
-    rows = predict_cluster(recipe, cluster, [parallel]).rows
+    rows = predict_cluster(recipe, Cluster(card, count), [parallel]).rows
     figures = next(row.predicted for row in rows if row.kind == "strong" and row.processes == count)
     assert figures is not None
     assert figures.highest_bytes is not None

@@ -26,7 +26,7 @@ from torch.profiler import ProfilerActivity, schedule
 from seqfit.profiling.kineto import read_kineto
 from seqfit.profiling.measure import run_steps
 from seqfit.profiling.trace import MODULE_PREFIX, Trace
-from seqfit.rundir import Phase
+from seqfit.rundir import records
 from seqfit.step import StepClock, torch_profiler
 from seqfit.training import TrainingSetup
 
@@ -66,7 +66,7 @@ class _TracedClock(StepClock):
     """A step's phases are also ranges of the trace."""
 
     @contextlib.contextmanager
-    def phase(self, name: Phase) -> Iterator[None]:
+    def phase(self, name: records.Phase) -> Iterator[None]:
         with record_function(name), super().phase(name):
             yield
 

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from seqfit.profiling.tables import TraceSummary
 from seqfit.recipe import Recipe
-from seqfit.rundir import BETWEEN_STEPS, Run
+from seqfit.rundir import Run, records
 from seqfit.strategy import Strategy, load_strategy
 from seqfit.telemetry import summarise_gpus
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
@@ -147,7 +147,7 @@ def add_run_evidence(evidence: Evidence, run: Run) -> Evidence:
 def _read_saving(steps: Sequence[Mapping[str, Any]]) -> float:
     """The share of a run's time that went into writing snapshots, while no step ran."""
     made = [(after["step"] - before["step"], after) for before, after in pairwise(steps)]
-    between = {name: sum(r.get("phase_seconds", {}).get(name, 0.0) for _, r in made) for name in BETWEEN_STEPS}
+    between = {name: sum(r.get("phase_seconds", {}).get(name, 0.0) for _, r in made) for name in records.BETWEEN_STEPS}
     total = sum(count * record["step_seconds"] for count, record in made) + sum(between.values())
     return between["snapshot"] / total if total else 0.0
 
@@ -159,7 +159,7 @@ def _read_phases(steps: Sequence[Mapping[str, Any]]) -> tuple[float | None, dict
         made = record["step"] - before["step"]
         total, count = total + record["step_seconds"] * made, count + made
         for phase, seconds in record.get("phase_seconds", {}).items():
-            if phase not in BETWEEN_STEPS:
+            if phase not in records.BETWEEN_STEPS:
                 sums[phase] = sums.get(phase, 0.0) + seconds
     if not total:
         return None, {}

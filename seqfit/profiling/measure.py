@@ -30,7 +30,7 @@ import torch
 
 from seqfit.data import GlobalBatch
 from seqfit.evaluation import score_split
-from seqfit.rundir import BETWEEN_STEPS, RunWriter
+from seqfit.rundir import RunWriter, records
 from seqfit.training import Observer, SilentView, StepWork, TrainingSetup, build_run, train_to_end
 
 
@@ -119,7 +119,7 @@ class _Watch:
             return
         self.seconds = now - self._started
         spent = {name: seconds - self._before.get(name, 0.0) for name, seconds in totals.items()}
-        self.phases = {name: seconds for name, seconds in spent.items() if name not in BETWEEN_STEPS}
+        self.phases = {name: seconds for name, seconds in spent.items() if name not in records.BETWEEN_STEPS}
 
 
 def _time_evaluation(setup: TrainingSetup) -> float | None:

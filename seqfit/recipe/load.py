@@ -26,20 +26,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from seqfit.errors import RecipeError
+from seqfit.recipe.arguments import RECIPES, RUN_RECIPE, resolve
 from seqfit.recipe.library import LIBRARY
-from seqfit.recipe.mistakes import Mistake, explain_mistake, report_mistakes, to_line
+from seqfit.recipe.mistakes import Mistake, report_mistakes, validate_part
 from seqfit.recipe.overrides import OverrideKey, annotation_at, apply_overrides, join_path, overridden_paths
-from seqfit.recipe.resolve import RECIPES, RUN_RECIPE, resolve
-from seqfit.recipe.schema import Recipe, RecipePart, TrainRecipe
+from seqfit.recipe.schema import WARMUP, WARMUP_SHARE, Recipe, RecipePart
 from seqfit.recipe.trainer_names import explain_argument, find_argument, format_together, merge_changes
-from seqfit.recipe.yaml_text import read_yaml, write_yaml
+from seqfit.yaml_text import read_yaml, write_yaml
 
-FIELD = "train.schedule.warmup_steps"
 _TOO_LONG = 0.5  # of the run; a longer one that was inherited is shortened
-_SHARE = 0.1
 
 
 def fit_warmup(values: dict[str, Any], *, is_stated: bool) -> tuple[dict[str, Any], str | None]:
@@ -49,23 +46,11 @@ def fit_warmup(values: dict[str, Any], *, is_stated: bool) -> tuple[dict[str, An
     steps, warm_up = train.get("steps"), schedule.get("warmup_steps")
     if is_stated or not isinstance(steps, int) or not isinstance(warm_up, int) or warm_up <= _TOO_LONG * steps:
         return values, None
-    shorter = int(_SHARE * steps)
+    shorter = int(WARMUP_SHARE * steps)
     changed = values | {"train": train | {"schedule": schedule | {"warmup_steps": shorter}}}
     return changed, (
-        f"{FIELD} is {shorter}, a tenth of the run: the recipe's own {warm_up} are for more than {steps} steps; "
-        f"set {FIELD} to choose another"
-    )
-
-
-def warn_about_warmup(train: TrainRecipe, total_steps: int) -> str | None:
-    """A warning where the learning rate never reaches its value; None where it does, or is not used."""
-    warm_up = train.schedule.warmup_steps
-    uses_rate = not (train.optimizer.name == "adafactor" and train.optimizer.relative_step)
-    if warm_up < total_steps or not uses_rate or warm_up == 0:
-        return None
-    return (
-        f"{FIELD} is {warm_up} and the run has {total_steps} steps: it ends while the learning rate still rises, at "
-        f"{total_steps / warm_up:.0%} of train.learning_rate; set {FIELD}={int(_SHARE * total_steps)}"
+        f"{WARMUP} is {shorter}, a tenth of the run: the recipe's own {warm_up} are for more than {steps} steps; "
+        f"set {WARMUP} to choose another"
     )
 
 
@@ -117,7 +102,7 @@ class RecipeReading:
             if path in given:
                 in_file = not self._is_overridden(path)
                 sentence = explain_argument(str(path[-1]), arguments, self.values, in_file=in_file)
-            lines.append(self._locate((path, sentence)))
+            lines.append(self._locate(Mistake(path, sentence)))
         for in_file in (False, True):
             names = [str(path[-1]) for path in given if self._is_overridden(path) != in_file]
             changes = merge_changes(names, arguments, self.values)
@@ -127,7 +112,7 @@ class RecipeReading:
 
     def _locate(self, mistake: Mistake) -> str:
         """The mistake as a line; where it does not come from the recipe's own file, it says from where."""
-        path, line = mistake[0], to_line(mistake)
+        path, line = mistake.path, str(mistake)
         if self._is_overridden(path):
             return line
         for layer in reversed(self.layers):
@@ -154,21 +139,14 @@ def read_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Seque
     for layer in layers:
         merged = _merge(merged, _with_resolved_paths(layer))
     values, wrong_overrides = apply_overrides(merged, overrides)
-    values, note = fit_warmup(values, is_stated=_is_stated(FIELD, layers, overrides))
-    recipe, mistakes = _validate(values)
+    values, note = fit_warmup(values, is_stated=_is_stated(WARMUP, layers, overrides))
+    recipe, mistakes = validate_part(Recipe, values)
     known = _without_unknown(values, mistakes)
     if known != values:  # an unknown field hides the mistakes of its part as a whole
-        mistakes += [mistake for mistake in _validate(known)[1] if mistake not in mistakes]
+        mistakes += [mistake for mistake in validate_part(Recipe, known)[1] if mistake not in mistakes]
     unread = [f"{layer.name}: {mistake}" for layer in layers for mistake in layer.mistakes] + wrong_overrides
     notes = [] if note is None else [note]
     return RecipeReading(layers, overrides, values, known, recipe, unread, mistakes, notes)
-
-
-def _validate(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
-    try:
-        return Recipe.model_validate(values), []
-    except ValidationError as error:
-        return None, explain_mistake(error, values)
 
 
 def _without_unknown(values: dict[str, Any], mistakes: Sequence[Mistake]) -> dict[str, Any]:
@@ -182,33 +160,9 @@ def _without_unknown(values: dict[str, Any], mistakes: Sequence[Mistake]) -> dic
     return known
 
 
-def anchor_paths(recipe: Recipe) -> Recipe:
-    """The recipe with its relative paths made absolute, so that it means the same from any working directory.
-
-    A Hub name stays as it is, and so does a path that does not exist: the error will show it.
-    """
-    model = recipe.model.model_copy(
-        update={name: _anchor(getattr(recipe.model, name)) for name in ("path", "tokenizer")}
-    )
-    sources = [source.model_copy(update={"path": _anchor(source.path)}) for source in recipe.sources]
-    return recipe.model_copy(update={"model": model, "data": sources if isinstance(recipe.data, list) else sources[0]})
-
-
-def _anchor(path: str | None) -> str | None:
-    if path is None or not Path(path).expanduser().exists():
-        return path
-    return str(Path(path).expanduser().resolve())
-
-
 def dump_recipe(recipe: Recipe) -> str:
     """YAML with every default filled in; `load_recipe` of it gives an equal recipe."""
     return write_yaml(_plain(recipe))
-
-
-def describe_mistakes(error: ValidationError, schema: type[RecipePart], where: str, values: Any = None) -> str:
-    """pydantic's error about the part of a recipe at `where`, as a message of ours."""
-    mistakes = explain_mistake(error, values, schema)
-    return report_mistakes(where, [to_line(((where, *path), sentence)) for path, sentence in mistakes])
 
 
 def to_json_schema() -> dict[str, Any]:

@@ -10,36 +10,44 @@ with each. Only the errors of the type that the user wrote are kept, so that no 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_origin
+from typing import Any, NamedTuple, TypeVar, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from seqfit.errors import did_you_mean
 from seqfit.recipe.overrides import OverrideKey, annotation_at, is_part, join_path, names_at, union_members
-from seqfit.recipe.schema import Recipe, RecipePart
+from seqfit.recipe.schema import RecipePart
 
 Path = tuple[OverrideKey, ...]
-Mistake = tuple[Path, str]  # where, and what is wrong there
+_Part = TypeVar("_Part", bound=RecipePart)
 
 
-def explain_mistake(error: ValidationError, values: Any, schema: type[RecipePart] = Recipe) -> list[Mistake]:
-    """Every mistake once; `values` is what was validated."""
+class Mistake(NamedTuple):
+    """Where, and what is wrong there; as text 'train.steps: unknown field.', or without a path the sentence alone."""
+
+    path: Path
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{join_path(self.path)}: {self.sentence}" if self.path else self.sentence
+
+
+def validate_part(part: type[_Part], values: Any, within: Path = ()) -> tuple[_Part | None, list[Mistake]]:
+    """The part with these values, or None and every mistake once; their paths begin with `within`."""
+    try:
+        return part.model_validate(values), []
+    except ValidationError as error:
+        details = error.errors()
     found: dict[Mistake, None] = {}
-    for detail in error.errors():
-        path = _field_path(detail["loc"], values, schema)
+    for detail in details:
+        path = _field_path(detail["loc"], values, part)
         if path is not None:
-            found[path, _sentence(detail, path, schema)] = None
-    return list(found)
+            found[Mistake((*within, *path), _sentence(detail, path, part))] = None
+    return None, list(found)
 
 
-def to_line(mistake: Mistake) -> str:
-    """('train', 'steps'), 'unknown field.' -> 'train.steps: unknown field.'; without a path the sentence alone."""
-    path, sentence = mistake
-    return f"{join_path(path)}: {sentence}" if path else sentence
-
-
-def report_mistakes(name: str, lines: Sequence[str], verb: str = "has") -> str:
+def report_mistakes(name: str, lines: Sequence[str | Mistake], verb: str = "has") -> str:
     """One message that counts the mistakes and lists them."""
     count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
     return "\n".join([f"{name} {verb} {count}:", *(f"  {line}" for line in lines)])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from seqfit.errors import RecipeError, did_you_mean
 from seqfit.recipe.schema import Recipe, RecipePart
-from seqfit.recipe.yaml_text import read_yaml
+from seqfit.yaml_text import read_yaml
 
 OverrideKey = str | int
 
@@ -173,12 +173,3 @@ def _is_valid(accepts: TypeAdapter[Any], value: Any) -> bool:
     except ValidationError:
         return False
     return True
-
-
-def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """{'train': {'steps': 3}} -> {'train.steps': 3}; a list is one value."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        path = f"{above}.{key}" if above else key
-        flat |= flatten(value, path) if isinstance(value, Mapping) else {path: value}
-    return flat

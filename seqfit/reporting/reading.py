@@ -1,4 +1,4 @@
-"""Values of a run's JSON files for a page, whatever state they are in; records: seqfit.rundir.reader.scan_records."""
+"""Values of a run's JSON files for a page, whatever state they are in; records: seqfit.rundir.RecordFile."""
 
 from __future__ import annotations
 

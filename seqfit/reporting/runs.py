@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import bisect
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -31,11 +31,12 @@ import yaml
 
 from seqfit.errors import RecipeError, SeqfitError
 from seqfit.metrics import IN_OWN_UNIT, higher_is_better
-from seqfit.recipe import SPLITS, Recipe, read_yaml
+from seqfit.recipe import SPLITS, Recipe
 from seqfit.reporting.reading import JsonRecord, inner, number, read_object
-from seqfit.rundir import EventKind, Run, ScannedRecords, files, is_being_written, scan_records, summarise_steps
+from seqfit.rundir import EventKind, RecordFile, Run, RunWriter, files, summarise_steps
 from seqfit.system import quote
 from seqfit.tasks import build_task
+from seqfit.yaml_text import read_yaml
 
 RUN_DIED = "died"
 NO_EVALUATION = "no evaluation is recorded"
@@ -62,7 +63,7 @@ class ShownRun(Run):
         super().__init__(path)
         self.name = name or self.path.resolve().name
         self._resume = resume or f"seqfit train {quote(self.path)} --resume"  # the command
-        self._scanned: dict[str, ScannedRecords] = {}  # by file: a page shows one moment of a run that goes on
+        self._files: dict[str, RecordFile] = {}  # kept: a page shows one moment of a run that goes on
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -90,27 +91,30 @@ class ShownRun(Run):
     def state(self) -> str:
         """running, finished, failed, interrupted or died."""
         status = str(self.manifest.get("status", "running"))
-        return RUN_DIED if status == "running" and not is_being_written(self.path) else status
+        return RUN_DIED if status == "running" and not RunWriter.is_writing(self.path) else status
 
     def steps(self) -> list[dict[str, Any]]:
-        return self._read(files.STEPS).records
+        return self._file(files.STEPS).scanned.records
 
     def evaluations(self) -> list[dict[str, Any]]:
-        return self._read(files.EVALUATIONS).records
+        return self._file(files.EVALUATIONS).scanned.records
 
     def events(self) -> list[dict[str, Any]]:
-        return self._read(files.EVENTS).records
+        return self._file(files.EVENTS).scanned.records
 
     def telemetry(self) -> list[dict[str, Any]]:
-        return self._read(files.TELEMETRY).records
+        return self._file(files.TELEMETRY).scanned.records
 
     def sensors(self) -> dict[str, Any] | None:
         return read_object(self.path / files.SENSORS)[0] or None
 
-    def _read(self, name: str) -> ScannedRecords:
-        if name not in self._scanned:
-            self._scanned[name] = scan_records(self.path / name)
-        return self._scanned[name]
+    @property
+    def phase_seconds(self) -> Mapping[str, float]:
+        given = inner(self.manifest, "phase_seconds")
+        return {str(name): seconds for name in given if (seconds := number(given, name)) is not None}
+
+    def _file(self, name: str) -> RecordFile:
+        return self._files.setdefault(name, RecordFile(self.path / name))
 
     @cached_property
     def evaluated(self) -> dict[str, JsonRecord]:
@@ -160,7 +164,7 @@ class ShownRun(Run):
         if damage := read_object(self.path / _PROFILE)[1]:
             gaps.append(f"{files.PROFILE}/{damage}")
         for name in (files.STEPS, files.EVALUATIONS, files.EVENTS, files.TELEMETRY):
-            gaps += self._read(name).gaps
+            gaps += self._file(name).scanned.gaps
         if self.known_recipe is None:
             gaps.append(f"{files.RECIPE} is missing or can't be read")
         if not self.strategy_fields:

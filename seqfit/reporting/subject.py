@@ -20,12 +20,12 @@ from typing import Any
 
 from seqfit.comparison import MATRIX, RESULTS, TRIAL_RUNS, Comparison, Trial, load_matrix, read_results
 from seqfit.errors import SeqfitError
-from seqfit.recipe import flatten
 from seqfit.reporting.charts import ACCENT, series_colour, series_dash
 from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.reporting.runs import ShownRun
 from seqfit.rundir import EventKind, files
 from seqfit.system import quote
+from seqfit.yaml_text import flatten
 
 SCALING = "scaling.json"
 Fields = dict[str, Any]

@@ -15,7 +15,7 @@ from seqfit.reporting.html import Html, facts, figure, figures, section, table
 from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import ShownRun, summarise_run
 from seqfit.reporting.subject import ReportSubject
-from seqfit.rundir import BETWEEN_STEPS, PHASES, list_shares, sum_phases
+from seqfit.rundir import list_shares, records
 from seqfit.units import format_flops, format_seconds, format_share
 
 _OTHER = "other"  # as seqfit.rundir.reader calls it
@@ -43,15 +43,10 @@ def show_time(subject: ReportSubject) -> Html | None:
 
 def _mean_spent(runs: Sequence[ShownRun]) -> dict[str, float]:
     """Seconds by phase, the longest first: the mean over the runs that have recorded phases."""
-    found = [spent for run in runs if (spent := sum_phases(run.steps(), _of_the_run(run)))]
+    found = [spent for run in runs if (spent := run.time_spent())]
     phases = dict.fromkeys(phase for spent in found for phase in spent)
     means = {phase: sum(spent.get(phase, 0.0) for spent in found) / len(found) for phase in phases}
     return dict(sorted(means.items(), key=lambda item: -item[1]))
-
-
-def _of_the_run(run: ShownRun) -> dict[str, float]:
-    given = inner(run.manifest, "phase_seconds")
-    return {str(name): seconds for name in given if (seconds := number(given, name)) is not None}
 
 
 def _count_steps(runs: Sequence[ShownRun]) -> float:
@@ -61,9 +56,9 @@ def _count_steps(runs: Sequence[ShownRun]) -> float:
 
 def _step_of(spent: Mapping[str, float], steps: float) -> dict[str, float]:
     """Seconds of one step by phase, in the order of a step."""
-    inside = {name: seconds / steps for name, seconds in spent.items() if name not in BETWEEN_STEPS and steps}
+    inside = {name: seconds / steps for name, seconds in spent.items() if name not in records.BETWEEN_STEPS and steps}
     least = _LEAST_SHARE * sum(inside.values())
-    order = [*PHASES, *(name for name in inside if name not in PHASES)]
+    order = [*records.PHASES, *(name for name in inside if name not in records.PHASES)]
     return {name.replace("_", " "): inside[name] for name in order if inside.get(name, 0.0) > least}
 
 
@@ -74,7 +69,7 @@ def _table(spent: Mapping[str, Mapping[str, float]]) -> Html:
         rows = [[name, format_seconds(seconds), format_share(share)] for name, seconds, share in list_shares(only)]
         return table(["phase", "time", "share"], rows)
     shares = {group: {name: share for name, _, share in list_shares(found)} for group, found in spent.items()}
-    order = [*(phase.replace("_", " ") for phase in PHASES), _OTHER]
+    order = [*(phase.replace("_", " ") for phase in records.PHASES), _OTHER]
     names = [name for name in order if any(name in found for found in shares.values())]
     lines = [
         [

@@ -3,7 +3,7 @@
     checkpoint/         the old one          .checkpoint.new/    written, synced
     .checkpoint.old/    the old one          checkpoint/         the new one        then .checkpoint.old/ goes
 
-A kill between the two renames leaves `.checkpoint.old` and no `checkpoint`: `start_draft` restores it.
+A kill between the two renames leaves `.checkpoint.old` and no `checkpoint`: the start of the next draft restores it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.errors import TrainingFailed
-from seqfit.system import quote, replace_file, sync_path
+from seqfit.rundir import files
+from seqfit.system import replace_file, sync_path
 
 
 @contextmanager
@@ -29,13 +30,8 @@ def explained_failures(path: Path, run: Path | None = None) -> Iterator[None]:
         raise TrainingFailed(
             f"'{path}' can't be written ({error.strerror or error})",
             "a run writes its records to the disk as it goes",
-            f"Free or repair the disk, then {describe_resume(run) if run is not None else 'try again'}",
+            f"Free or repair the disk, then {'try again' if run is None else files.describe_resume(run)}",
         ) from error
-
-
-def describe_resume(run: Path) -> str:
-    """'run: seqfit train runs/demo --resume'."""
-    return f"run: seqfit train {quote(run)} --resume"
 
 
 def write_text(path: Path, text: str, run: Path | None = None) -> None:
@@ -63,33 +59,28 @@ def replace_bytes(path: Path, content: bytes) -> None:
         raise
 
 
-def draft_of(folder: Path) -> Path:
-    """Where a folder is written before it is complete."""
-    return folder.with_name(f".{folder.name}.new")
+class FolderDraft:
+    """A folder that is written next to its place, and then put there."""
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder.with_name(f".{folder.name}.new")
+        self.replaced = folder.with_name(f".{folder.name}.old")  # the folder before, between the two renames
 
-def replaced_by(folder: Path) -> Path:
-    """Where the folder that it replaces is, between the two renames."""
-    return folder.with_name(f".{folder.name}.old")
+    def start(self) -> Path:
+        """The draft's path, where nothing is yet; what a killed process left is restored or removed."""
+        if self.replaced.exists() and not self.folder.exists():
+            os.replace(self.replaced, self.folder)
+        for leftover in (self.path, self.replaced):
+            shutil.rmtree(leftover, ignore_errors=True)
+        return self.path
 
-
-def start_draft(folder: Path) -> Path:
-    """The draft of a folder, not there yet; what a process left that was killed is restored or removed."""
-    draft, old = draft_of(folder), replaced_by(folder)
-    if old.exists() and not folder.exists():
-        os.replace(old, folder)
-    for leftover in (draft, old):
-        shutil.rmtree(leftover, ignore_errors=True)
-    return draft
-
-
-def replace_folder(folder: Path) -> None:
-    """Put the draft of a folder in its place, synced."""
-    draft, old = draft_of(folder), replaced_by(folder)
-    for path in (*draft.rglob("*"), draft):
-        sync_path(path)
-    if folder.exists():
-        os.replace(folder, old)
-    os.replace(draft, folder)
-    sync_path(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    def finish(self) -> None:
+        """Put the draft in its place, synced."""
+        for path in (*self.path.rglob("*"), self.path):
+            sync_path(path)
+        if self.folder.exists():
+            os.replace(self.folder, self.replaced)
+        os.replace(self.path, self.folder)
+        sync_path(self.folder.parent)
+        shutil.rmtree(self.replaced, ignore_errors=True)

@@ -20,6 +20,8 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
+from seqfit.system import quote
+
 RECIPE = "recipe.yaml"
 STRATEGY = "strategy.yaml"
 MANIFEST = "manifest.json"
@@ -47,6 +49,11 @@ def evaluation(split: str, *, before: bool = False) -> str:
 def new_run(name: str) -> Path:
     """The default run directory."""
     return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def describe_resume(run: Path) -> str:
+    """'run: seqfit train runs/demo --resume'."""
+    return f"run: seqfit train {quote(run)} --resume"
 
 
 def slurm_log(job: str) -> str:

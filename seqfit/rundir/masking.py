@@ -1,6 +1,6 @@
 """Masks secrets before anything is written or sent.
 
-In: dotted names and values, or a text. Out: the same with `***` for secrets. A recipe or a command line may contain a
+In: values by name, or a text. Out: the same with `***` for secrets. A recipe or a command line may contain a
 password in a URL, or a token; manifests and events are shared, and trackers run elsewhere.
 
     {"recipe.data.path": "https://me:pw@host/rows.csv", "recipe.train.batch_tokens": 4096}
@@ -14,8 +14,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_Value = str | int | float | bool
-
 MASK = "***"
 # 'token' and not 'tokens': the latter is a count.
 _SECRET = r"(?:[\w.-]*[_.-])?(?:token|secret|password|passwd|credentials?|api[_-]?key|access[_-]?key|private[_-]?key)"
@@ -26,17 +24,6 @@ _BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{6,}")  # of an Authorizatio
 _IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 # Prefixes of tokens of the Hub, GitHub, OpenAI and AWS.
 _KNOWN_SHAPE = re.compile(r"\b(?:hf_\w{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|sk-[\w-]{16,}|AKIA[0-9A-Z]{16})\b")
-
-
-def mask_values(values: Mapping[str, _Value]) -> dict[str, _Value]:
-    """By their names, and inside texts."""
-    masked: dict[str, _Value] = {}
-    for name, value in values.items():
-        if _SECRET_NAME.match(name):
-            masked[name] = MASK
-        else:
-            masked[name] = mask_text(value) if isinstance(value, str) else value
-    return masked
 
 
 def mask_data(data: Any) -> Any:

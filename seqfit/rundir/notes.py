@@ -22,84 +22,82 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from seqfit.errors import OutOfMemory, SeqfitError, TrainingFailed, describe_error
 from seqfit.rundir import files
 from seqfit.rundir.atomic import write_text
-from seqfit.rundir.events import Event
 from seqfit.rundir.masking import mask_data, mask_text
-from seqfit.rundir.records import EventKind, EventRecord
+from seqfit.rundir.records import Event, EventKind, EventRecord
 from seqfit.rundir.writer import to_record
 
-FAULTS = "SEQFIT_FAULTS"  # the folder that a launcher gives its processes
-_FAULT = "fault"
-OWN_FAULTS = {kind.exit_code: kind for kind in (SeqfitError, TrainingFailed, OutOfMemory)}
 
+class RankNotes:
+    """The notes in a run directory, or in a launcher's folder of faults: at most one of each process."""
 
-def leave_fault(rank: int, error: SeqfitError) -> None:
-    """So that no restart meets it again."""
-    folder = os.environ.get(FAULTS)
-    if folder is not None and error.exit_code in OWN_FAULTS:
-        parts = {"given": error.given, "rule": error.rule, "change": error.change, "hint": error.hint}
-        _write(Path(folder), rank, _FAULT, str(error), {"exit_code": error.exit_code, **parts})
+    FAULTS = "SEQFIT_FAULTS"  # the folder that a launcher gives its processes
+    OWN_FAULTS: ClassVar = {kind.exit_code: kind for kind in (SeqfitError, TrainingFailed, OutOfMemory)}
+    _FAULT = "fault"
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / files.RANKS
 
-def find_fault(folder: Path) -> SeqfitError | None:
-    """What a process has left, as it was raised."""
-    for note in _read(folder):
-        if note["kind"] == _FAULT:
-            data = note["data"]
-            kind = OWN_FAULTS[data["exit_code"]]
-            return kind(data["given"], data["rule"], data["change"], hint=data["hint"])
-    return None
+    def write(self, rank: int, event: Event) -> None:
+        """Leave an event for the next start of the run; an earlier one of the same process is replaced."""
+        record = to_record(event)
+        self._write(rank, record.kind, record.message, record.data)
 
+    def read(self) -> list[EventRecord]:
+        """The events, by rank."""
+        kinds = set(EventKind)
+        notes = [note for note in self._read() if note["kind"] in kinds]
+        return [EventRecord(time.time(), EventKind(note["kind"]), note["message"], note["data"]) for note in notes]
 
-def check_no_fault(restarts: int) -> None:
-    """Raises what an earlier start of this group has left."""
-    folder = os.environ.get(FAULTS)
-    fault = find_fault(Path(folder)) if folder is not None and restarts else None
-    if fault is not None:
-        raise fault
+    def remove(self) -> None:
+        for path in self._folder.glob("rank-*.json"):
+            path.unlink(missing_ok=True)
 
+    @classmethod
+    def leave_fault(cls, rank: int, error: SeqfitError) -> None:
+        """For the launcher, so that no restart meets it again."""
+        folder = os.environ.get(cls.FAULTS)
+        if folder is not None and error.exit_code in cls.OWN_FAULTS:
+            parts = {"given": error.given, "rule": error.rule, "change": error.change, "hint": error.hint}
+            cls(Path(folder))._write(rank, cls._FAULT, str(error), {"exit_code": error.exit_code, **parts})
 
-def write_note(run: Path, rank: int, event: Event) -> None:
-    """Leave an event for the next start of the run; an earlier one of the same process is replaced."""
-    record = to_record(event)
-    _write(run, rank, record.kind, record.message, record.data)
+    def find_fault(self) -> SeqfitError | None:
+        """What a process has left, as it was raised."""
+        for note in self._read():
+            if note["kind"] == self._FAULT:
+                data = note["data"]
+                kind: type[SeqfitError] = self.OWN_FAULTS[data["exit_code"]]
+                return kind(data["given"], data["rule"], data["change"], hint=data["hint"])
+        return None
 
+    @classmethod
+    def check_no_fault(cls, restarts: int) -> None:
+        """Raises what an earlier start of this group has left."""
+        folder = os.environ.get(cls.FAULTS)
+        fault = cls(Path(folder)).find_fault() if folder is not None and restarts else None
+        if fault is not None:
+            raise fault
 
-def _write(run: Path, rank: int, kind: str, message: str, data: dict[str, Any]) -> None:
-    folder = run / files.RANKS
-    folder.mkdir(parents=True, exist_ok=True)
-    note = {"rank": rank, "kind": kind, "message": mask_text(message), "data": mask_data(data)}
-    write_text(folder / f"rank-{rank}.json", json.dumps(note, ensure_ascii=False) + "\n")
+    def _write(self, rank: int, kind: str, message: str, data: dict[str, Any]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        note = {"rank": rank, "kind": kind, "message": mask_text(message), "data": mask_data(data)}
+        write_text(self._folder / f"rank-{rank}.json", json.dumps(note, ensure_ascii=False) + "\n")
 
-
-def read_notes(run: Path) -> list[EventRecord]:
-    """By rank."""
-    kinds = set(EventKind)
-    notes = [note for note in _read(run) if note["kind"] in kinds]
-    return [EventRecord(time.time(), EventKind(note["kind"]), note["message"], note["data"]) for note in notes]
-
-
-def _read(run: Path) -> list[dict[str, Any]]:
-    """By rank. One that can't be read is skipped: its process was killed while it wrote."""
-    notes = []
-    for path in sorted((run / files.RANKS).glob("rank-*.json")):
-        try:
-            note = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(note, dict) and {"rank", "kind", "message", "data"} <= note.keys():
-            notes.append(note)
-    return sorted(notes, key=lambda note: int(note["rank"]))
-
-
-def remove_notes(run: Path) -> None:
-    """They have been read."""
-    for path in (run / files.RANKS).glob("rank-*.json"):
-        path.unlink(missing_ok=True)
+    def _read(self) -> list[dict[str, Any]]:
+        """By rank. One that can't be read is skipped: its process was killed while it wrote."""
+        notes = []
+        for path in sorted(self._folder.glob("rank-*.json")):
+            try:
+                note = json.loads(path.read_text("utf-8"))
+            except (OSError, ValueError):
+                continue
+            if isinstance(note, dict) and {"rank", "kind", "message", "data"} <= note.keys():
+                notes.append(note)
+        return sorted(notes, key=lambda note: int(note["rank"]))
 
 
 @contextmanager

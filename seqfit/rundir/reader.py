@@ -4,19 +4,19 @@
     run.status            'finished'
     run.steps()[-1]       {'step': 500, 'loss': 0.31, ...}
 
-Record files are read in one of three modes. A last line without its end, which a killed process leaves, is never an
+A `RecordFile` is read in one of three modes. A last line without its end, which a killed process leaves, is never an
 error.
 
-    read_records      strict: a corrupted line is an error, because training continues from these files
-    scan_records      tolerant: what can be read, and a sentence for what can't; a page shows what there is
-    RecordTail        the complete lines since the last call, strictly; for a run that is still going on
+    read        strict: a corrupted line is an error, because training continues from these files
+    scanned     tolerant: what can be read, and a sentence for what can't; a page shows what there is
+    read_new    the complete lines since the last call, strictly; for a run that is still going on
 
     {"step": 10, ...}
     {"st#p": 20, ...}      strict: "steps.jsonl, line 2 is not a record"    tolerant: skipped, and reported
     {"step": 30, ...}
     {"step": 40, "lo       ignored
 
-`summarise_steps` is the one definition of step time and tokens per second; `sum_phases` says where the time went:
+`summarise_steps` is the one definition of step time and tokens per second; `Run.time_spent` says where the time went:
 
     10 steps of 2 s, phases {forward: 6, backward: 12, data_wait: 1, evaluation: 5}
     ->   {backward: 12, forward: 6, evaluation: 5, data_wait: 1, other: 1}
@@ -35,9 +35,8 @@ from typing import TYPE_CHECKING, Any
 
 from seqfit.errors import RunError
 from seqfit.rundir import files
-from seqfit.rundir.atomic import replace_bytes, replaced_by
+from seqfit.rundir.atomic import FolderDraft, replace_bytes
 from seqfit.rundir.records import BETWEEN_STEPS
-from seqfit.system import lock_file
 
 if TYPE_CHECKING:
     from seqfit.recipe import Recipe
@@ -92,8 +91,9 @@ class Run:
     def checkpoint(self) -> Path:
         """The best model, in Hugging Face layout."""
         folder = self.path / files.CHECKPOINT
-        if not folder.is_dir() and replaced_by(folder).is_dir():
-            return replaced_by(folder)  # the run was killed between the two renames of a save
+        replaced = FolderDraft(folder).replaced
+        if not folder.is_dir() and replaced.is_dir():
+            return replaced  # the run was killed between the two renames of a save
         if not folder.is_dir():
             raise RunError(
                 f"'{self.path}' has no {files.CHECKPOINT} folder (status: {self.status})",
@@ -104,19 +104,19 @@ class Run:
 
     def steps(self) -> list[Record]:
         """The logged steps."""
-        return read_records(self.path / files.STEPS)
+        return RecordFile(self.path / files.STEPS).read()
 
     def evaluations(self) -> list[Record]:
         """The evaluations, step 0 being the model before fine-tuning."""
-        return read_records(self.path / files.EVALUATIONS)
+        return RecordFile(self.path / files.EVALUATIONS).read()
 
     def events(self) -> list[Record]:
         """What happened besides steps and evaluations."""
-        return read_records(self.path / files.EVENTS)
+        return RecordFile(self.path / files.EVENTS).read()
 
     def telemetry(self) -> list[Record]:
         """The samples of GPUs and host."""
-        return read_records(self.path / files.TELEMETRY)
+        return RecordFile(self.path / files.TELEMETRY).read()
 
     def sensors(self) -> Record | None:
         """What was sampled: the GPUs by name, and the reasons for what is absent; None where nothing was."""
@@ -131,6 +131,15 @@ class Run:
         from seqfit.recipe import SPLITS
 
         return [split for split in SPLITS if (self.path / files.evaluation(split)).is_file()]
+
+    @property
+    def phase_seconds(self) -> Mapping[str, float]:
+        """From the last start of the run."""
+        return dict(self.manifest.get("phase_seconds", {}))
+
+    def time_spent(self) -> dict[str, float]:
+        """Seconds by phase, the longest first; empty where no step is recorded, or phases are not."""
+        return sum_phases(self.steps(), self.phase_seconds)
 
     def _read_json(self, name: str) -> Record | None:
         path = self.path / name
@@ -149,15 +158,6 @@ class Run:
         return value
 
 
-def read_records(path: Path) -> list[Record]:
-    """All records of a file; RunError where a line other than the last is corrupted."""
-    if not path.is_file():
-        return []
-    lines = _split_lines(path.read_bytes())
-    is_truncated = bool(lines) and not lines[-1].is_complete and lines[-1].record is None
-    return [_require(path, line) for line in (lines[:-1] if is_truncated else lines)]
-
-
 @dataclass(frozen=True)
 class ScannedRecords:
     """The readable records of a file, and what is wrong with the others."""
@@ -169,17 +169,79 @@ class ScannedRecords:
 _SCANNED: dict[Path, tuple[tuple[int, int, int], ScannedRecords]] = {}
 
 
-def scan_records(path: Path) -> ScannedRecords:
-    """What can be read of a file that may not be there. A file that has not changed is not read again: a live page is
-    built every few seconds."""
-    try:
-        state = path.stat()
-    except OSError:
-        return ScannedRecords([])
-    version = state.st_ino, state.st_size, state.st_mtime_ns
-    if path not in _SCANNED or _SCANNED[path][0] != version:
-        _SCANNED[path] = version, _scan(path)  # replaces an older version, which nobody needs any more
-    return _SCANNED[path][1]
+class RecordFile:
+    """A file of records, one per line, that may not be there yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known_bytes = 0  # that `read_new` has returned
+        self._known_lines = 0
+
+    def read(self) -> list[Record]:
+        """All records; RunError where a line other than the last is corrupted."""
+        if not self.path.is_file():
+            return []
+        lines = _split_lines(self.path.read_bytes())
+        is_truncated = bool(lines) and not lines[-1].is_complete and lines[-1].record is None
+        return [_require(self.path, line) for line in (lines[:-1] if is_truncated else lines)]
+
+    @cached_property
+    def scanned(self) -> ScannedRecords:
+        """What can be read at this moment. A file that has not changed is not read again, by another object either: a
+        live page is built every few seconds."""
+        try:
+            state = self.path.stat()
+        except OSError:
+            return ScannedRecords([])
+        version = state.st_ino, state.st_size, state.st_mtime_ns
+        if self.path not in _SCANNED or _SCANNED[self.path][0] != version:
+            _SCANNED[self.path] = version, _scan(self.path)  # replaces an older version, which nobody needs any more
+        return _SCANNED[self.path][1]
+
+    def read_new(self) -> list[Record]:
+        """The records since the last call, of complete lines only."""
+        try:
+            with open(self.path, "rb") as stream:
+                stream.seek(self._known_bytes)
+                new = stream.read()
+        except FileNotFoundError:
+            return []
+        complete = new[: new.rfind(b"\n") + 1]
+        lines = _split_lines(complete, _NEEDED.get(self.path.name, {}), first=self._known_lines + 1)
+        self._known_bytes += len(complete)
+        self._known_lines += complete.count(b"\n")
+        return [_require(self.path, line) for line in lines]
+
+    def read_last(self) -> Record | None:
+        """The last complete one, without reading the rest; None where there is none, or it is corrupted."""
+        try:
+            with self.path.open("rb") as stream:
+                stream.seek(0, os.SEEK_END)
+                stream.seek(max(0, stream.tell() - _LAST_BYTES))
+                lines = _split_lines(stream.read())
+        except OSError:
+            return None
+        return next((line.record for line in reversed(lines) if line.is_complete), None)
+
+    def truncate(self, *, after_step: int | None = None) -> int:
+        """Remove a truncated last line and the records of later steps; returns how many complete records went.
+
+        A complete line that can't be read stays: the strict reader says what is wrong with it.
+
+            {"step": 10, ...}      after_step=20      {"step": 10, ...}
+            {"step": 20, ...}            ->           {"step": 20, ...}
+            {"step": 30, ...}
+            {"step": 40, "los
+        """
+        if not self.path.is_file():
+            return 0
+        content = self.path.read_bytes()
+        lines = [line for line in _split_lines(content) if line.is_complete]
+        kept = [line for line in lines if after_step is None or _step_of(line.record) <= after_step]
+        remaining = b"".join(line.content + b"\n" for line in kept)
+        if remaining != content:
+            replace_bytes(self.path, remaining)
+        return len(lines) - len(kept)
 
 
 def _scan(path: Path) -> ScannedRecords:
@@ -202,62 +264,6 @@ def _describe_corrupted(name: str, numbers: Sequence[int]) -> tuple[str, ...]:
     if len(numbers) == 1:
         return (f"line {numbers[0]} of {name} is corrupted and skipped",)
     return (f"lines {', '.join(map(str, numbers))} of {name} are corrupted and skipped",)
-
-
-class RecordTail:
-    """The records that a file has got since the last call."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._read_bytes = 0
-        self._lines = 0
-
-    def read(self) -> list[Record]:
-        """Complete lines only; none of a file that is not there yet."""
-        try:
-            with open(self._path, "rb") as stream:
-                stream.seek(self._read_bytes)
-                new = stream.read()
-        except FileNotFoundError:
-            return []
-        complete = new[: new.rfind(b"\n") + 1]
-        lines = _split_lines(complete, _NEEDED.get(self._path.name, {}), first=self._lines + 1)
-        self._read_bytes += len(complete)
-        self._lines += complete.count(b"\n")
-        return [_require(self._path, line) for line in lines]
-
-
-def read_last_record(path: Path) -> Record | None:
-    """The last complete one, without reading the rest; None where there is none, or it is corrupted."""
-    try:
-        with path.open("rb") as stream:
-            stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, stream.tell() - _LAST_BYTES))
-            lines = _split_lines(stream.read())
-    except OSError:
-        return None
-    return next((line.record for line in reversed(lines) if line.is_complete), None)
-
-
-def truncate_records(path: Path, *, after_step: int | None = None) -> int:
-    """Remove a truncated last line and the records of later steps; returns how many complete records went.
-
-    A complete line that can't be read stays: the strict reader says what is wrong with it.
-
-        {"step": 10, ...}      after_step=20      {"step": 10, ...}
-        {"step": 20, ...}            ->           {"step": 20, ...}
-        {"step": 30, ...}
-        {"step": 40, "los
-    """
-    if not path.is_file():
-        return 0
-    content = path.read_bytes()
-    lines = [line for line in _split_lines(content) if line.is_complete]
-    kept = [line for line in lines if after_step is None or _step_of(line.record) <= after_step]
-    remaining = b"".join(line.content + b"\n" for line in kept)
-    if remaining != content:
-        replace_bytes(path, remaining)
-    return len(lines) - len(kept)
 
 
 def _step_of(record: Record | None) -> int:
@@ -305,23 +311,6 @@ def _require(path: Path, line: _Line) -> Record:
             "The file was edited or damaged: remove that line",
         )
     return line.record
-
-
-def is_being_written(run: Path) -> bool:
-    """Whether a process holds the run's lock, which the system releases however that process ends."""
-    try:
-        lock = os.open(run / files.LOCK, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        lock_file(lock, shared=True)  # released below, microseconds later
-    except BlockingIOError:
-        return True
-    except OSError:  # a file system without locks: the manifest's status has to do
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def nearby_runs(path: Path) -> list[str]:
@@ -377,11 +366,6 @@ def count_steps(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[
     for record in records:
         yield record, record["step"] - before
         before = record["step"]
-
-
-def read_time_spent(run: Run) -> dict[str, float]:
-    """Seconds by phase; empty where no step is recorded, or phases are not."""
-    return sum_phases(run.steps(), run.manifest.get("phase_seconds", {}))
 
 
 def sum_phases(steps: Sequence[Mapping[str, Any]], of_the_run: Mapping[str, float]) -> dict[str, float]:

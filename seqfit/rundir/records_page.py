@@ -12,7 +12,7 @@ from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
-from seqfit.rundir import events, files, records
+from seqfit.rundir import files, records
 
 _UNITS = {  # the end of a field's name -> its unit
     "_bytes_per_second": "bytes/s",
@@ -86,7 +86,7 @@ def _lines() -> Iterator[str]:
     yield from ("## Events", "", "Programs read `kind` and `data`; `message` is for people.", "")
     comments = _comments(records, records.EventKind)
     yield from _table(["kind", "meaning"], [[_code(kind), comments.get(kind.name, "")] for kind in records.EventKind])
-    for event in events.EVENTS:
+    for event in records.EVENTS:
         yield from ("", f"### {event.kind}", "", *_table(["data", "type", "unit", "meaning"], _fields(event)))
 
 

@@ -6,12 +6,9 @@ One process at a time writes a run directory: it holds a lock, which the system 
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
 import os
-import platform
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -22,42 +19,19 @@ from typing import Any, TextIO, cast
 from seqfit.errors import RunError, TrainingFailed
 from seqfit.rundir import files
 from seqfit.rundir.atomic import explained_failures, write_json, write_text
-from seqfit.rundir.events import Event, NonFiniteEvent, RecordsDroppedEvent, SnapshotEvent
 from seqfit.rundir.masking import mask_data, mask_text
-from seqfit.rundir.reader import truncate_records
-from seqfit.rundir.records import EvaluationRecord, EventKind, EventRecord, StepRecord
-from seqfit.system import lock_file
-
-_PACKAGES = (
-    *("seqfit", "torch", "transformers", "tokenizers", "datasets", "safetensors", "numpy", "pyarrow", "peft"),
-    *("bitsandbytes", "torchao", "deepspeed"),
+from seqfit.rundir.reader import RecordFile
+from seqfit.rundir.records import (
+    EvaluationRecord,
+    Event,
+    EventKind,
+    EventRecord,
+    NonFiniteEvent,
+    RecordsDroppedEvent,
+    SnapshotEvent,
+    StepRecord,
 )
-
-
-def collect_versions() -> dict[str, str]:
-    """Of Python and the packages that are installed."""
-    versions = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
-def find_commit() -> str | None:
-    """Commit of the working directory's repository, with '+changes' where files differ; None outside a repository."""
-    try:
-        commit = _git("rev-parse", "HEAD")
-        return f"{commit}+changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=10)
-    return done.stdout.strip()
-
+from seqfit.system import lock_file
 
 _LOCK_ATTEMPTS = 20
 _LOCK_PAUSE_SECONDS = 0.01
@@ -94,6 +68,29 @@ class RunWriter:
                 "Choose another with --out",
             )
 
+    @staticmethod
+    def is_writing(path: Path) -> bool:
+        """Whether a process holds the run's lock, which the system releases however that process ends."""
+        try:
+            lock = os.open(path / files.LOCK, os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            lock_file(lock, shared=True)  # released below, microseconds later
+        except OSError:  # it is taken, or on a file system without locks: the manifest's status has to do
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+    @staticmethod
+    def add_event(path: Path, event: Event | EventKind, message: str = "") -> None:
+        """One event from outside the process that writes the run: a single short write at the end of the file."""
+        with explained_failures(path / files.EVENTS), open(path / files.EVENTS, "a+", encoding="utf-8") as stream:
+            is_truncated = stream.tell() > 0 and (path / files.EVENTS).read_bytes()[-1:] != b"\n"
+            if not is_truncated:  # a killed run: its resume removes that line, and would remove this event with it
+                append_record(stream, asdict(to_record(event, message)))
+
     @classmethod
     def create(
         cls, path: Path, listener: Callable[[EventRecord], None] | None = None, *, resumes: bool = False
@@ -111,7 +108,7 @@ class RunWriter:
         writer._manifest = json.loads((path / files.MANIFEST).read_text("utf-8"))  # now that nobody else writes it
         for name in (files.STEPS, files.EVALUATIONS, files.EVENTS, files.TELEMETRY):
             with explained_failures(path / name, path):
-                truncate_records(path / name)  # nothing may be appended to a truncated line
+                RecordFile(path / name).truncate()  # nothing may be appended to a truncated line
         return writer
 
     def sync(self) -> None:
@@ -125,7 +122,7 @@ class RunWriter:
         self._close_streams()  # the files are about to be replaced
         last = {files.STEPS: step, files.EVALUATIONS: step - evaluation_is_due}
         with explained_failures(self.path, self.path):
-            dropped = [truncate_records(self.path / name, after_step=after) for name, after in last.items()]
+            dropped = [RecordFile(self.path / name).truncate(after_step=after) for name, after in last.items()]
         if any(dropped):
             self.event(RecordsDroppedEvent(step, *dropped))
 
@@ -139,11 +136,9 @@ class RunWriter:
         write_text(self.path / name, text, self.path)
 
     def step(self, record: StepRecord) -> None:
-        """Append a step."""
         self._append(files.STEPS, asdict(record))
 
     def evaluation(self, record: EvaluationRecord) -> None:
-        """Append an evaluation."""
         self._append(files.EVALUATIONS, asdict(record))
 
     def event(self, event: Event | EventKind | EventRecord, message: str = "") -> None:
@@ -224,14 +219,6 @@ def to_record(event: Event | EventKind | EventRecord, message: str = "") -> Even
         return EventRecord(time.time(), EventKind(event), mask_text(message))
     data = {name: getattr(event, name) for name in (field.name for field in fields(cast(Any, event)))}
     return EventRecord(time.time(), event.kind, mask_text(event.message), mask_data(data))
-
-
-def add_event(path: Path, event: Event | EventKind | EventRecord, message: str = "") -> None:
-    """One event from outside the process that writes the run: a single short write at the end of the file."""
-    with explained_failures(path / files.EVENTS), open(path / files.EVENTS, "a+", encoding="utf-8") as stream:
-        is_truncated = stream.tell() > 0 and (path / files.EVENTS).read_bytes()[-1:] != b"\n"
-        if not is_truncated:  # a killed run: its resume removes that line, and would remove this event with it
-            append_record(stream, asdict(to_record(event, message)))
 
 
 def _has_just_begun(path: Path) -> bool:

@@ -19,6 +19,7 @@ each other down by sharing caches, memory and perhaps cores.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 import tempfile
@@ -31,22 +32,16 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.errors import PeerLost, PlanError, RecipeError, SeqfitError, TrainingFailed, describe_exit, did_you_mean
-from seqfit.hardware import (
-    GPUS_PER_MACHINE,
-    NETWORK_BYTES_PER_SECOND,
-    NETWORK_SOURCE,
-    find_card,
-    parse_rate,
-    probe_machine,
-)
+from seqfit.hardware import find_card, probe_machine
 from seqfit.launch import is_launched
 from seqfit.planning import SCALED_STRATEGIES, Cluster, ParallelKind, ScalingRow, list_counts
 from seqfit.processes import ChildProcess, raise_on_signals, read_last_lines
-from seqfit.recipe import Recipe, anchor_paths, dump_recipe
+from seqfit.recipe import Recipe, dump_recipe
 from seqfit.scaling.rows import ONE_PROCESS, RankFigures, ScalingPlace, build_rows, find_places
 from seqfit.strategy import load_strategy
 from seqfit.system import known_signals
 from seqfit.training import select_handled
+from seqfit.units import parse_bytes
 from seqfit.validation import load_checked_recipe, runs_on_cpu
 
 WARM_UP = 2  # steps of every group, not measured
@@ -112,10 +107,26 @@ def choose_cluster(
     return Cluster(
         card=find_card(gpu),
         max_gpus=upto or _UPTO,
-        per_machine=per_node or GPUS_PER_MACHINE,
-        network_bytes_per_second=rate or NETWORK_BYTES_PER_SECOND,
-        network_source=NETWORK_SOURCE if rate is None else "given",
+        per_machine=per_node or Cluster.per_machine,
+        network_bytes_per_second=rate or Cluster.network_bytes_per_second,
+        network_source=Cluster.network_source if rate is None else "given",
     )
+
+
+def parse_rate(text: str, flag: str) -> float:
+    """25GB/s -> 25e9; 200Gb/s is refused, because b is a bit: data sheets count bits."""
+    found = re.fullmatch(r"\s*([\d.]+\s*[kKMGT]?i?B)\s*/\s*s\s*", text)
+    try:
+        rate = float(parse_bytes(found[1])) if found else 0.0
+    except ValueError:  # 1.2.3GB/s
+        rate = 0.0
+    if rate <= 0:
+        raise PlanError(
+            f"{flag} is '{text}'",
+            "a rate is a number of bytes per second above 0, with a capital B (8 bits)",
+            f"Write it as {flag} 25GB/s, which is 200 Gbit/s",
+        )
+    return rate
 
 
 def read_counts(text: str) -> tuple[int, ...]:
@@ -167,7 +178,7 @@ def list_groups(
         if count > 1 or not groups:
             growth = count if options is not None and options.kind == "weak" else 1
             used = load_checked_recipe(_change(stated, name, growth, is_single=count == 1))
-            groups.append(Group(name if count > 1 else ONE_PROCESS[0], count, anchor_paths(used)))
+            groups.append(Group(name if count > 1 else ONE_PROCESS[0], count, used.with_absolute_paths()))
     return groups
 
 

@@ -26,7 +26,7 @@ from typing import Self, TypeVar
 
 import torch
 
-from seqfit.rundir import Phase
+from seqfit.rundir import records
 
 _T = TypeVar("_T")
 
@@ -68,7 +68,7 @@ class _Stretch:
     """A phase from start to end, and its window."""
 
     window: dict[str, float]
-    name: Phase
+    name: records.Phase
     started: ClockMoment
     ended: ClockMoment
 
@@ -83,14 +83,14 @@ class StepClock:
         self._under_way: deque[_Stretch] = deque()  # on a GPU: those that the device has not finished
 
     @contextlib.contextmanager
-    def phase(self, name: Phase) -> Iterator[None]:
+    def phase(self, name: records.Phase) -> Iterator[None]:
         """What is launched inside belongs to this phase; after an error it is not counted."""
         started = ClockMoment.mark(self.device)
         yield
         self._under_way.append(_Stretch(self._window, name, started, ClockMoment.mark(self.device)))
         self.settle()
 
-    def each(self, name: Phase, items: Iterator[_T]) -> Iterator[_T]:
+    def each(self, name: records.Phase, items: Iterator[_T]) -> Iterator[_T]:
         """The same items; waiting for each is a phase."""
         while True:
             with self.phase(name):

@@ -53,7 +53,7 @@ from torch.distributed.tensor import DTensor
 
 from seqfit.errors import RecipeError
 from seqfit.model import family_of
-from seqfit.recipe import OptimizerRecipe
+from seqfit.recipe import schema
 from seqfit.strategy import EIGHT_BIT_PACKAGES
 
 OptimizerKernel = Literal["auto", "fused", "foreach", "loop"]
@@ -63,7 +63,7 @@ Groups = list[dict[str, Any]]
 
 def build_optimizer(
     model: nn.Module,
-    rule: OptimizerRecipe,
+    rule: schema.OptimizerRecipe,
     learning_rate: float,
     *,
     device: torch.device,
@@ -94,11 +94,11 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
             group["lr"] = learning_rate
 
 
-def _adamw_constants(rule: OptimizerRecipe, learning_rate: float) -> dict[str, Any]:
+def _adamw_constants(rule: schema.OptimizerRecipe, learning_rate: float) -> dict[str, Any]:
     return {"lr": learning_rate, "betas": (rule.beta1, rule.beta2), "eps": rule.epsilon}
 
 
-def _build_adafactor(groups: Groups, rule: OptimizerRecipe, learning_rate: float) -> torch.optim.Optimizer:
+def _build_adafactor(groups: Groups, rule: schema.OptimizerRecipe, learning_rate: float) -> torch.optim.Optimizer:
     from transformers.optimization import Adafactor  # it imports PEFT and the Trainer: half a second
 
     settings: dict[str, Any] = {"lr": learning_rate, "scale_parameter": False, "relative_step": False}
@@ -108,7 +108,9 @@ def _build_adafactor(groups: Groups, rule: OptimizerRecipe, learning_rate: float
     return adafactor
 
 
-def _build_8bit(groups: Groups, rule: OptimizerRecipe, learning_rate: float) -> tuple[torch.optim.Optimizer, str]:
+def _build_8bit(
+    groups: Groups, rule: schema.OptimizerRecipe, learning_rate: float
+) -> tuple[torch.optim.Optimizer, str]:
     for package in EIGHT_BIT_PACKAGES:
         if importlib.util.find_spec(package) is not None:
             adamw = importlib.import_module(f"{package}.optim").AdamW8bit

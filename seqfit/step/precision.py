@@ -1,20 +1,33 @@
-"""Which device and which autocast precision a run uses, with the reason where the choice was ours."""
+"""Which device and which autocast precision a run uses, with the reason where the choice was ours.
+
+`has_kernels` checks whether a build of torch runs on a GPU, by its compute capability and `torch.cuda.get_arch_list()`:
+
+    sm_80        machine code: runs on 8.0 and later of the same major number (8.6, 8.9), not on 9.0
+    sm_90a       code for one chip: runs on 9.0 only
+    compute_90   PTX, which the driver compiles: runs on 9.0 and all later ones
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+import platform
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
 from seqfit.errors import RecipeError
-from seqfit.hardware import advise_build, has_kernels
 from seqfit.strategy import Strategy
 
 _WITHOUT_BF16 = ("AVX512_CORE", "AVX512_CORE_VNNI")  # of oneDNN's levels that ONEDNN_MAX_CPU_ISA may name
+Capability = tuple[int, int]
+Builds = Mapping[str, Mapping[str, Iterable[int]]]  # "12.6" -> {"x86_64": {50, 60, 70, ...}}, as torch lists its own
+
+_ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
+_EMBEDDED = {(5, 3), (6, 2), (7, 2), (8, 7), (10, 1)}  # they run only code of their own
 
 
 @dataclass(frozen=True)
@@ -76,6 +89,37 @@ def find_missing_kernels(device: torch.device) -> tuple[str, str] | None:
     builds = getattr(torch.cuda, "PYTORCH_RELEASES_CODE_CC", {})  # torch's own list, not documented
     name = f"{torch.cuda.get_device_name(device)} (compute capability {capability[0]}.{capability[1]})"
     return name, advise_build(capability, torch.__version__, builds)
+
+
+def has_kernels(capability: Capability, arch_list: Iterable[str]) -> bool:
+    """Whether a build with these runs on that GPU; True for a list without NVIDIA's names (a CPU's, ROCm's)."""
+    found = [match for match in map(_ARCH.fullmatch, arch_list) if match]
+    return not found or any(_runs(capability, match) for match in found)
+
+
+def advise_build(capability: Capability, version: str, builds: Builds) -> str:
+    """Which build to install, by the name of its wheel index."""
+    arch = "aarch64" if platform.machine().lower() == "aarch64" else "x86_64"
+    fitting = [
+        "cu" + cuda.replace(".", "")
+        for cuda, by_arch in builds.items()
+        if any(_runs(capability, _ARCH.fullmatch(f"sm_{code}")) for code in by_arch.get(arch, ()))
+    ]
+    base = version.split("+")[0]
+    if not fitting:
+        return f"No published build of torch {base} is known to have them: build it from source"
+    names = f"{fitting[0]} build" if len(fitting) == 1 else f"{', '.join(fitting[:-1])} or {fitting[-1]} build"
+    return f"Install the {names} of torch {base} (pip install --force-reinstall, from the wheel index of that name)"
+
+
+def _runs(capability: Capability, arch: re.Match[str] | None) -> bool:
+    assert arch is not None
+    kind, major, minor, suffix = arch[1], int(arch[2]), int(arch[3]), arch[4]
+    if suffix == "a" or capability in _EMBEDDED or (major, minor) in _EMBEDDED:
+        return capability == (major, minor)
+    if kind == "compute" and not suffix:
+        return capability >= (major, minor)
+    return capability[0] == major and capability[1] >= minor
 
 
 def find_cpu_bf16() -> Literal["native", "emulated", "none"]:

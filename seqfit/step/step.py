@@ -34,7 +34,7 @@ from torch.distributed.tensor import DTensor
 
 from seqfit.data import GlobalBatch, MicroBatch
 from seqfit.model import LossModel
-from seqfit.rundir import Phase
+from seqfit.rundir import records
 from seqfit.step.clock import StepClock
 from seqfit.step.optimizers import InBackward, allocate_state, read_state, restore_values, set_learning_rate
 from seqfit.step.precision import Precision
@@ -82,7 +82,7 @@ class TrainStep:
         fused = bool(optimizer.defaults.get("fused"))
         self._flags_optimizer = fused and not in_backward and self.scaler is None and not self.parallel.has_shards
         self._asks_host = asks_host and not in_backward and not self._flags_optimizer and self.scaler is None
-        self.phase: Phase = "forward"  # where a step failed
+        self.phase: records.Phase = "forward"  # where a step failed
         self.micro_batch = 0  # and in which micro-batch
         self.is_updating = False
         self.updates = 0  # so far
@@ -100,7 +100,7 @@ class TrainStep:
     def set_learning_rate(self, rate: float) -> None:
         set_learning_rate(self.optimizer, rate)
 
-    def enter(self, phase: Phase) -> AbstractContextManager[None]:
+    def enter(self, phase: records.Phase) -> AbstractContextManager[None]:
         """What is launched inside belongs to this phase."""
         self.phase = phase
         return self.clock.phase(phase)

@@ -30,8 +30,8 @@ def find_conflicts(strategy: Strategy, train: TrainRecipe, processes: int | None
         *_find_sharding_conflicts(strategy),
     ]
     conflict = None if processes is None else _find_process_conflict(strategy, processes)
-    mistakes: list[Mistake] = [(("strategy", field), format_error(*parts)) for field, *parts in found]
-    return mistakes if conflict is None else [*mistakes, ((), format_error(*conflict))]
+    mistakes = [Mistake(("strategy", field), format_error(*parts)) for field, *parts in found]
+    return mistakes if conflict is None else [*mistakes, Mistake((), format_error(*conflict))]
 
 
 def check_processes(strategy: Strategy, processes: int) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from seqfit.errors import RecipeError, RunError, did_you_mean, format_error
-from seqfit.recipe import Mistake, Recipe, TrainRecipe, explain_mistake, read_yaml, report_mistakes, to_line, write_yaml
+from seqfit.recipe import Mistake, Recipe, TrainRecipe, report_mistakes, validate_part
 from seqfit.strategy.conflicts import find_conflicts
 from seqfit.strategy.schema import LOSSY, Strategy
+from seqfit.yaml_text import read_yaml, write_yaml
 
 _WITHOUT = {  # how to do without each lossy kind
     "bf16": "set strategy.precision=fp32",
@@ -38,7 +38,7 @@ def load_strategy(recipe: Recipe) -> Strategy:
     """A recipe's strategy, checked against its `allow:` list and its `train:` part."""
     mistakes = find_strategy_mistakes(recipe.strategy, recipe.allow, recipe.train)
     if mistakes:
-        raise RecipeError(report_mistakes("The strategy", list(map(to_line, mistakes))))
+        raise RecipeError(report_mistakes("The strategy", mistakes))
     return Strategy.model_validate(_to_fields(recipe.strategy))
 
 
@@ -62,11 +62,9 @@ def find_strategy_mistakes(
     if isinstance(strategy, str) and strategy not in list_strategies():
         return [_explain_name(strategy), *unknown_kinds]
     fields = _to_fields(strategy)
-    try:
-        loaded = Strategy.model_validate(fields)
-    except ValidationError as error:
-        mistakes = explain_mistake(error, fields, Strategy)
-        return [*((("strategy", *path), text) for path, text in mistakes), *unknown_kinds]
+    loaded, mistakes = validate_part(Strategy, fields, within=("strategy",))
+    if loaded is None:
+        return [*mistakes, *unknown_kinds]
     unallowed = [_explain_lossy(kind, allow) for kind in loaded.lossy if kind not in allow]
     return [*unknown_kinds, *unallowed, *(find_conflicts(loaded, train) if train is not None else ())]
 
@@ -92,7 +90,7 @@ def _explain_name(name: str) -> Mistake:
         f"the strategies are {', '.join(list_strategies())}",
         f"Choose one, or give fields such as strategy.precision=fp32.{did_you_mean(name, list_strategies())}",
     )
-    return ("strategy",), sentence
+    return Mistake(("strategy",), sentence)
 
 
 def _explain_kind(kind: str) -> Mistake:
@@ -101,7 +99,7 @@ def _explain_kind(kind: str) -> Mistake:
         f"the lossy strategies are {', '.join(LOSSY)}",
         f"Remove it or correct it.{did_you_mean(kind, LOSSY)}",
     )
-    return ("allow",), sentence
+    return Mistake(("allow",), sentence)
 
 
 def _explain_lossy(kind: str, allow: Sequence[str]) -> Mistake:
@@ -110,4 +108,4 @@ def _explain_lossy(kind: str, allow: Sequence[str]) -> Mistake:
         "a lossy strategy changes the update and is used only where the recipe names it",
         f"Add it with 'allow=[{', '.join([*allow, kind])}]', or {_WITHOUT[kind]}",
     )
-    return ("allow",), sentence
+    return Mistake(("allow",), sentence)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from seqfit.recipe import Count, CountOrZero, RecipePart
+from seqfit.recipe import schema
 
 LOSSY = ("bf16", "fp16", "adafactor", "8bit", "lora", "freeze", "trim")  # what a recipe's `allow:` may name
 # bitsandbytes first, on CPUs too. Ten steps with four 2048 x 512 matrices on one CPU core, in which fp32 AdamW moved
@@ -15,7 +15,7 @@ LOSSY = ("bf16", "fp16", "adafactor", "8bit", "lora", "freeze", "trim")  # what 
 EIGHT_BIT_PACKAGES = ("bitsandbytes", "torchao")
 
 
-class Strategy(RecipePart):
+class Strategy(schema.RecipePart):
     """Precision, micro-batches, kernels, optimizer implementation and parallelism of a run."""
 
     name: str = Field(
@@ -34,14 +34,14 @@ class Strategy(RecipePart):
         description="packed (default) has no padding; grouped sorts the examples of a global batch by length before "
         "splitting it; padded keeps their order; max_length pads to task.max_source_tokens and max_target_tokens.",
     )
-    micro_batch_tokens: Count = Field(
+    micro_batch_tokens: schema.Count = Field(
         6144, description="Maximum source and target tokens per micro-batch, padding included; default: 6144."
     )
-    micro_batch_examples: Count | None = Field(
+    micro_batch_examples: schema.Count | None = Field(
         None,
         description="Maximum examples per micro-batch, such as 8; gradient accumulation completes the global batch.",
     )
-    pad_multiple: Count = Field(1, description="Padded lengths are multiples of this, such as 8; default: 1.")
+    pad_multiple: schema.Count = Field(1, description="Padded lengths are multiples of this, such as 8; default: 1.")
     attention: Literal["auto", "blockwise", "sdpa", "eager"] = Field(
         "auto",
         description="blockwise recomputes scores in the backward pass, so memory is linear in the length; sdpa is "
@@ -91,14 +91,16 @@ class Strategy(RecipePart):
         "memory", description="With pipeline: give stages about equal memory (default) or about equal time."
     )
     compile: bool = Field(False, description="Compile the model's blocks with torch.compile; default: false.")
-    prefetch: CountOrZero = Field(2, description="Global batches prepared ahead by a background thread; default: 2.")
-    lora_rank: Count | None = Field(
+    prefetch: schema.CountOrZero = Field(
+        2, description="Global batches prepared ahead by a background thread; default: 2."
+    )
+    lora_rank: schema.Count | None = Field(
         None, description="Train low-rank adapters (LoRA) of this rank instead of the weights (lossy)."
     )
     freeze: list[Literal["embeddings", "encoder"]] = Field(
         default_factory=list, description="Parts that are not trained, such as [embeddings] (lossy); default: none."
     )
-    threads: Count | None = Field(None, description="CPU threads; default: the number of cores.")
+    threads: schema.Count | None = Field(None, description="CPU threads; default: the number of cores.")
     host_memory: Literal["keep", "return"] | None = Field(
         None,
         description="On a CPU (glibc): keep the memory that a step frees for the next one, which is faster, or return "

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seqfit.errors import RowError, did_you_mean
-from seqfit.recipe import HEAD_TASKS, LABEL_JOINT, TaskRecipe
+from seqfit.recipe import TaskRecipe
 from seqfit.tasks.number import read_score
 from seqfit.tasks.rules import fold_word
 from seqfit.tasks.task import Task
@@ -115,11 +115,11 @@ class MultilabelTask(LabelTask):
         unknown = [text for text in given if fold_word(text) not in self._word_of_text]
         if not known and all(fold_word(text) == fold_word(none) for text in unknown):
             return none
-        return LABEL_JOINT.join([*known, *unknown])
+        return self.recipe.LABEL_JOINT.join([*known, *unknown])
 
     def _target(self, row: TemplateRow, row_id: str) -> str:
         words = [word for word, applies in zip(self.label_words, self.label_of(row, row_id), strict=True) if applies]
-        return LABEL_JOINT.join(words) or self.recipe.no_label or ""
+        return self.recipe.LABEL_JOINT.join(words) or self.recipe.no_label or ""
 
     def _flagged(self, row: TemplateRow, row_id: str) -> list[str]:
         """The columns that hold yes."""
@@ -181,7 +181,7 @@ class ClassifierHead:
 
 def head_of(task: TaskRecipe) -> ClassifierHead | None:
     """The head of a task that a classifier can do, else None."""
-    if task.name not in HEAD_TASKS:
+    if task.name not in task.HEAD_TASKS:
         return None
     labels = ("score",) if task.name == "regression" else tuple(task.label_values)
     return ClassifierHead(labels, _PROBLEM_TYPES[task.name], task.no_label or "")
@@ -230,7 +230,7 @@ def _find_multilabel_problems(task: TaskRecipe, targets: Mapping[str, int], rows
     none = task.no_label or ""
     counts: Counter[str] = Counter()
     for text, count in targets.items():
-        counts.update(dict.fromkeys([] if text == none else text.split(LABEL_JOINT), count))
+        counts.update(dict.fromkeys([] if text == none else text.split(TaskRecipe.LABEL_JOINT), count))
     yield from _find_count_problems(list(task.label_values), counts, rows)
     unlabelled = targets.get(none, 0)
     if unlabelled:

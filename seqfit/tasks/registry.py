@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seqfit.errors import RecipeError
-from seqfit.recipe import TaskRecipe, report_mistakes, to_line
+from seqfit.recipe import TaskRecipe, report_mistakes
 from seqfit.tasks.labels import ClassifyTask, MultilabelTask
 from seqfit.tasks.multiple_choice import MultipleChoiceTask
 from seqfit.tasks.regression import RegressionTask
@@ -27,7 +27,7 @@ def build_task(recipe: TaskRecipe) -> Task:
     """The task that the recipe names; raises RecipeError with all of its mistakes."""
     mistakes = find_task_mistakes(recipe)
     if mistakes:
-        raise RecipeError(report_mistakes("The task", list(map(to_line, mistakes))))
+        raise RecipeError(report_mistakes("The task", mistakes))
     return _TASKS[recipe.name](recipe)
 
 

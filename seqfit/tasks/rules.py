@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seqfit.errors import RecipeError, format_error
-from seqfit.recipe import LABEL_JOINT, NO_LABEL, Mistake, TaskRecipe
+from seqfit.recipe import Mistake, TaskRecipe
 from seqfit.tasks.number import find_final_number, read_score
 from seqfit.tasks.template import columns_of
 
@@ -56,7 +56,7 @@ def find_template_mistakes(fields: Mapping[str, Any]) -> list[Mistake]:
             try:
                 columns_of(template if isinstance(template, str) else "")
             except RecipeError as error:
-                mistakes.append((("task", name), str(error)))
+                mistakes.append(Mistake(("task", name), str(error)))
     return mistakes
 
 
@@ -136,13 +136,13 @@ def _find_multilabel_mistakes(task: TaskRecipe) -> Iterator[Mistake]:
             yield _mistake(
                 "labels",
                 f"'{word}' is given",
-                f"The labels of a row are written as one text, with '{LABEL_JOINT}' between them",
+                f"The labels of a row are written as one text, with '{task.LABEL_JOINT}' between them",
                 f"Rename it: task.labels={{{word.replace(',', '')}: ['{word}'], ...}}",
             )
-    if task.missing_target is None and fold_word(NO_LABEL) in _fold_values(task):
+    if task.missing_target is None and fold_word(task.NO_LABEL) in _fold_values(task):
         yield _mistake(
             "labels",
-            f"'{NO_LABEL}' is given",
+            f"'{task.NO_LABEL}' is given",
             "It is the target of rows without labels",
             "Give such rows another target, such as task.missing_target=nothing",
         )
@@ -182,7 +182,7 @@ def _find_shared_values(label_values: Mapping[str, list[str]]) -> Iterator[Mista
 
 
 def _mistake(field: str, given: str, rule: str, change: str) -> Mistake:
-    return ("task", field), format_error(given, rule, change)
+    return Mistake(("task", field), format_error(given, rule, change))
 
 
 def _shown(given: Any) -> str:

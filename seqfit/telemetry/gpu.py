@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from seqfit.hardware import list_slices
-from seqfit.rundir import GpuReading, files, read_records
+from seqfit.rundir import RecordFile, files, records
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class GpuReader(Protocol):
 
     gpus: list[SampledGpu]
 
-    def read(self) -> list[GpuReading]:
+    def read(self) -> list[records.GpuReading]:
         """One reading for each GPU, in the order of `gpus`."""
         ...
 
@@ -116,7 +116,7 @@ class NvmlReader:
         self.gpus = [self._describe(index) for index in range(len(self._handles))]
         self._reads = 0
 
-    def read(self) -> list[GpuReading]:
+    def read(self) -> list[records.GpuReading]:
         """PCIe traffic is counted for 20 ms per call, so each sample reads that of one GPU, in turn."""
         turn = self._reads % len(self._handles)
         self._reads += 1
@@ -133,7 +133,7 @@ class NvmlReader:
         uuid = self._ask(self._nvml.nvmlDeviceGetUUID, handle)
         return SampledGpu(index, name or "NVIDIA GPU", uuid, None if memory is None else int(memory.total))
 
-    def _read(self, index: int, *, with_pcie: bool) -> GpuReading:
+    def _read(self, index: int, *, with_pcie: bool) -> records.GpuReading:
         nvml, (part, handle) = self._nvml, self._handles[index]
         is_whole = part is handle
         busy = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle) if is_whole else None
@@ -141,7 +141,7 @@ class NvmlReader:
         power = self._ask(nvml.nvmlDeviceGetPowerUsage, handle) if is_whole else None
         energy = self._ask(nvml.nvmlDeviceGetTotalEnergyConsumption, handle) if is_whole else None
         reasons = self._ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
-        return GpuReading(
+        return records.GpuReading(
             gpu=index,
             busy_share=None if busy is None else busy.gpu / 100,
             memory_busy_share=None if busy is None else busy.memory / 100,
@@ -201,7 +201,7 @@ class AmdReader:
             raise NoReadings("AMD: the driver lists no GPU")
         self.gpus = [self._describe(index) for index in range(len(self._handles))]
 
-    def read(self) -> list[GpuReading]:
+    def read(self) -> list[records.GpuReading]:
         return [self._read(index) for index in range(len(self._handles))]
 
     def close(self) -> None:
@@ -215,7 +215,7 @@ class AmdReader:
         uuid = self._ask(smi.amdsmi_get_gpu_device_uuid, handle)
         return SampledGpu(index, chip.get("market_name") or "AMD GPU", uuid, memory)
 
-    def _read(self, index: int) -> GpuReading:
+    def _read(self, index: int) -> records.GpuReading:
         smi, handle = self._smi, self._handles[index]
         busy = self._ask(smi.amdsmi_get_gpu_activity, handle) or {}
         power = self._ask(smi.amdsmi_get_power_info, handle) or {}
@@ -223,7 +223,7 @@ class AmdReader:
         heat = (smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT)
         watts = _first_number(power, "socket_power", "current_socket_power", "average_socket_power")
         counts = _first_number(energy, "energy_accumulator", "power")  # its name until ROCm 6.0
-        return GpuReading(
+        return records.GpuReading(
             gpu=index,
             busy_share=_scaled(_first_number(busy, "gfx_activity"), 0.01),
             memory_busy_share=_scaled(_first_number(busy, "umc_activity"), 0.01),
@@ -275,15 +275,15 @@ class RecordedReader:
     """Replays telemetry.jsonl and sensors.json of a folder, from the start again after the last sample."""
 
     def __init__(self, folder: Path) -> None:
-        samples = read_records(folder / files.TELEMETRY)
+        samples = RecordFile(folder / files.TELEMETRY).read()
         if not any(sample["gpus"] for sample in samples):
             raise NoReadings(f"{folder / files.TELEMETRY} has no GPU readings")
         sensors = json.loads((folder / files.SENSORS).read_text("utf-8"))
         self.gpus = [SampledGpu(**gpu) for gpu in sensors["gpus"]]
         self._samples = itertools.cycle(samples)
 
-    def read(self) -> list[GpuReading]:
-        return [GpuReading(**reading) for reading in next(self._samples)["gpus"]]
+    def read(self) -> list[records.GpuReading]:
+        return [records.GpuReading(**reading) for reading in next(self._samples)["gpus"]]
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from seqfit.rundir import HostReading
+from seqfit.rundir import records
 
 LOOK_FOR_PROCESSES_SECONDS = 5.0
 
@@ -104,13 +104,13 @@ class HostReader:
         self._rates = {name: Rate() for name in ("disk_read", "disk_write", "network_receive", "network_send")}
         psutil.cpu_percent(percpu=True)  # the first call has nothing to compare with: 0 for every core
 
-    def read(self) -> HostReading:
+    def read(self) -> records.HostReading:
         """Everything now, and the rates since the previous call."""
         now = time.monotonic()
         disk = psutil.disk_io_counters(nowrap=False)  # None in a container that sees no disks
         network = psutil.net_io_counters(nowrap=False)
         processes, cores_used, resident, peak = self._tree.read(now)
-        return HostReading(
+        return records.HostReading(
             core_shares=[round(percent / 100, 3) for percent in psutil.cpu_percent(percpu=True)],
             load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
             processes=processes,

@@ -22,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
-from seqfit.rundir import TelemetryRecord, append_record, files, write_json
+from seqfit.rundir import append_record, files, records, write_json
 from seqfit.telemetry.gpu import AmdReader, GpuReader, NvmlReader, ReaderOpener, RecordedReader, open_gpu_reader
 from seqfit.telemetry.host import HostReader
 
@@ -37,7 +37,7 @@ class Sampler:
 
     def sample(self) -> None:
         """Append one line."""
-        record = TelemetryRecord(
+        record = records.TelemetryRecord(
             time=round(time.time(), 3),
             host=self._host.read(),
             gpus=[] if self._gpus is None else self._gpus.read(),

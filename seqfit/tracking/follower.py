@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from seqfit.errors import SeqfitError, describe_exit
-from seqfit.rundir import EventKind, add_event, files, optional_work
+from seqfit.rundir import EventKind, RunWriter, files, optional_work
 from seqfit.system import own_session, quote
 from seqfit.telemetry import wait_for_end
 from seqfit.tracking.track import Following, follow_runs
@@ -102,7 +102,7 @@ class TrackerProcess:
         if (self._folder / files.MANIFEST).is_file():
             with optional_work(EventKind.TRACKING, "no event is written", lambda _, message: self._report(message)):
                 for problem in self._problems:
-                    add_event(self._folder, EventKind.TRACKING, problem)
+                    RunWriter.add_event(self._folder, EventKind.TRACKING, problem)
 
     def _note(self, _kind: EventKind, message: str) -> None:
         self._report(message)

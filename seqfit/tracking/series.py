@@ -15,9 +15,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from seqfit.recipe import read_yaml
-from seqfit.rundir import BETWEEN_STEPS, Run, files, mask_values
+from seqfit.rundir import Run, files, mask_data, records
 from seqfit.tracking.tracker import TrackedValue
+from seqfit.yaml_text import read_yaml
 
 _Record = Mapping[str, Any]
 _ENVIRONMENT = ("command", "commit", "versions", "hardware", "precision", "parameters", "total_steps", "data")
@@ -27,7 +27,7 @@ def read_step(record: _Record, steps: int) -> dict[str, float]:
     """Loss, rates and memory, and the mean of each phase over the steps since the previous record."""
     found = _numbers("train", record, leave_out=("step", "time"))
     for phase, seconds in record.get("phase_seconds", {}).items():
-        if phase in BETWEEN_STEPS:
+        if phase in records.BETWEEN_STEPS:
             found[f"between/{phase}_seconds"] = seconds
         elif steps > 0:
             found[f"phase/{phase}_seconds"] = seconds / steps
@@ -74,7 +74,8 @@ def read_config(run: Run) -> dict[str, TrackedValue]:
         "strategy": read_yaml(strategy.read_text("utf-8"))[0] if strategy.is_file() else {},
         "environment": {name: manifest[name] for name in _ENVIRONMENT if name in manifest},
     }
-    return mask_values(dict(_flatten("", whole)))
+    masked: dict[str, TrackedValue] = mask_data(dict(_flatten("", whole)))
+    return masked
 
 
 def _flatten(name: str, value: Any) -> Iterator[tuple[str, TrackedValue]]:

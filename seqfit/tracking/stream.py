@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from seqfit.rundir import RecordTail, files
+from seqfit.rundir import RecordFile, files
 
 HELD_SECONDS = 30.0
 _EntryKind = Literal["step", "evaluation", "event", "sample"]
@@ -50,7 +50,7 @@ class Stream:
     """All records of a run, each returned once."""
 
     def __init__(self, folder: Path) -> None:
-        self._tails = [(kind, RecordTail(folder / name)) for kind, name in _FILES]
+        self._files = [(kind, RecordFile(folder / name)) for kind, name in _FILES]
         self._waiting: list[tuple[_EntryKind, dict[str, Any]]] = []
         self._newest_step_time = float("-inf")
         self._step = 0
@@ -58,8 +58,8 @@ class Stream:
 
     def read(self, *, now: float, final: bool) -> list[Entry]:
         """What is ready at the Unix time `now`; everything if `final`."""
-        for kind, tail in self._tails:
-            for record in tail.read():
+        for kind, file in self._files:
+            for record in file.read_new():
                 self._waiting.append((kind, record))
                 if kind == "step":
                     self._newest_step_time = max(self._newest_step_time, record["time"])

@@ -28,15 +28,10 @@ from seqfit.evaluation import (
 )
 from seqfit.model import Checkpoint, GenerationMetadata
 from seqfit.rundir import (
-    EvaluationInterruptedEvent,
-    EvaluationRecord,
-    FallbackEvent,
-    OutOfMemoryEvent,
-    PlateauEvent,
     RunWriter,
-    ThresholdEvent,
     explained_failures,
     files,
+    records,
 )
 from seqfit.training.nonfinite import explain_nan
 from seqfit.training.oom import attempt
@@ -76,7 +71,7 @@ class Evaluator:
                 self._evaluate_on(self._setup.validation)
             self._state.evaluation_is_due = False
         except _StopRequested:
-            self._writer.event(EvaluationInterruptedEvent(self._state.step))
+            self._writer.event(records.EvaluationInterruptedEvent(self._state.step))
         log.leave_out(time.perf_counter() - started)
 
     def save(self) -> None:
@@ -104,7 +99,7 @@ class Evaluator:
             result = self._score(split)
         if result.loss is not None and not math.isfinite(result.loss):
             raise TrainingFailed(*explain_nan(number, result.loss, self._setup.step.precision.name))
-        record = EvaluationRecord(
+        record = records.EvaluationRecord(
             number, "validation", result.loss, result.scores.values, result.rows, result.seconds, time.time()
         )
         self._writer.evaluation(record)
@@ -115,9 +110,9 @@ class Evaluator:
             self.save()
             if self._threshold is not None:
                 found = self._threshold
-                self._writer.event(ThresholdEvent(number, found.value, found.micro_f1, found.micro_f1_at_half))
+                self._writer.event(records.ThresholdEvent(number, found.value, found.micro_f1, found.micro_f1_at_half))
         if number and schedule.observe(improved):
-            self._writer.event(PlateauEvent(number, best.name))
+            self._writer.event(records.PlateauEvent(number, best.name))
 
     def _score(self, split: TokenizedSplit) -> SplitScores:
         """Each rank generates for a share of the rows, long and short ones alike, and every rank scores all of them."""
@@ -172,7 +167,9 @@ class Evaluator:
             )
         self._state.generator = replace(generator, batch_tokens=tokens, decoded_rows=rows)
         self._writer.event(
-            OutOfMemoryEvent(self._state.step, "evaluation", "retry", evaluation_tokens=tokens, evaluation_rows=rows)
+            records.OutOfMemoryEvent(
+                self._state.step, "evaluation", "retry", evaluation_tokens=tokens, evaluation_rows=rows
+            )
         )
 
     def _choose_score(self, best: Best, result: SplitScores) -> float | None:
@@ -180,6 +177,6 @@ class Evaluator:
         if best.name != "loss" and best.name not in result.scores.values:
             reason = result.scores.absent.get(best.name, "not computed")
             why = f"{best.name} is absent ({reason})"
-            self._writer.event(FallbackEvent("best-metric", "the loss chooses the checkpoint", why))
+            self._writer.event(records.FallbackEvent("best-metric", "the loss chooses the checkpoint", why))
             best.start_over("loss")
         return result.loss if best.name == "loss" else result.scores.values[best.name]

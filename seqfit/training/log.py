@@ -26,7 +26,7 @@ import torch
 from seqfit.data import GlobalBatch, Loader
 from seqfit.hardware import match_card
 from seqfit.model import ModelShape, read_model_shape
-from seqfit.rundir import RunWriter, StepRecord
+from seqfit.rundir import RunWriter, records
 from seqfit.step import ClockMoment, Precision, StepClock, StepOutcome
 from seqfit.system import read_queued_seconds
 from seqfit.telemetry import read_resident_bytes
@@ -264,14 +264,14 @@ def _send(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to("cpu", non_blocking=True)
 
 
-def _finish(reading: _Reading, peak_flops_per_second: float | None) -> StepRecord:
+def _finish(reading: _Reading, peak_flops_per_second: float | None) -> records.StepRecord:
     window, batch = reading.window, reading.batch
     losses = reading.losses.double()
     weights = torch.tensor(window.terms, dtype=torch.float64) * losses.isfinite()  # skipped steps do not count
     seconds = reading.arrived.seconds_since(window.started) - window.left_out_seconds
     flops = [count for count in window.flops if count is not None]
     rate = sum(flops) / seconds if flops else None
-    return StepRecord(
+    return records.StepRecord(
         step=reading.step,
         epoch=round(batch.epoch, 4),
         loss=float((losses.nan_to_num() * weights).sum() / weights.sum()),

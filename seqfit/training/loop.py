@@ -19,7 +19,7 @@ from itertools import islice
 
 from seqfit.data import GlobalBatch, prefetch
 from seqfit.errors import is_out_of_memory
-from seqfit.rundir import EarlyStoppingEvent, RunWriter
+from seqfit.rundir import RunWriter, records
 from seqfit.step import StepOutcome, TrainStep
 from seqfit.training.evaluator import Evaluator
 from seqfit.training.log import StepLog, StepWork
@@ -105,7 +105,7 @@ class TrainingRun:
         early, stale = self.setup.recipe.eval.early_stopping, self.state.best.stale
         stalled = early is not None and stale >= early.patience
         if stalled and not done:
-            self.writer.event(EarlyStoppingEvent(self.state.step, stale))
+            self.writer.event(records.EarlyStoppingEvent(self.state.step, stale))
         return stalled or done
 
     def keep_something(self) -> bool:

@@ -53,7 +53,7 @@ from seqfit.planning import (
     time_limit,
 )
 from seqfit.recipe import Recipe, TrainRecipe
-from seqfit.rundir import EventKind, PlainEvent, PredictionEvent, optional_work
+from seqfit.rundir import EventKind, optional_work, records
 from seqfit.strategy import Strategy
 from seqfit.tasks import head_of
 from seqfit.telemetry import read_peak_bytes, read_resident_bytes
@@ -174,7 +174,7 @@ class RunPrediction:
     strategy: Strategy
     predicted_peak_bytes: int | None  # tensors; on a GPU with what the allocator adds
     predicted_step_seconds: float | None
-    events: list[PlainEvent] = field(default_factory=list)
+    events: list[records.PlainEvent] = field(default_factory=list)
     device: str = ""  # as plans name it
     time_factor: float = 1.0  # correction of the time, from earlier runs on this device
     predicted_parts: dict[str, int] = field(default_factory=dict)  # of the tensors at the peak: category -> bytes
@@ -206,9 +206,9 @@ class PredictionOutcome:
     peak_is_of_all_steps: bool = False  # measured; on a CPU a few steps are watched, and others may have needed more
 
     @property
-    def event(self) -> PredictionEvent:
+    def event(self) -> records.PredictionEvent:
         """At the end of the run."""
-        return PredictionEvent(
+        return records.PredictionEvent(
             self.predicted_peak_bytes,
             self.measured_peak_bytes,
             self.measured_peak_is,
@@ -234,7 +234,7 @@ def predict_run(
     """
     if os.environ.get("SEQFIT_PREDICTION") == "off":
         return RunPrediction(strategy, None, None)
-    events: list[PlainEvent] = []
+    events: list[records.PlainEvent] = []
     try:
         made = _make_prediction(recipe, strategy, data, device, vocabulary_size, memory_limit_bytes, sharers, events)
     except TimeLimitReached as late:
@@ -283,7 +283,7 @@ def _make_prediction(
     vocabulary_size: int | None,
     memory_limit_bytes: int | None,
     sharers: int,
-    events: list[PlainEvent],
+    events: list[records.PlainEvent],
 ) -> RunPrediction:
     target = _find_target(device, sharers)
     if target is None:
@@ -311,11 +311,11 @@ def _make_prediction(
     return _describe(strategy, target, found)
 
 
-def _into(events: list[PlainEvent]) -> Callable[[EventKind, str], None]:
+def _into(events: list[records.PlainEvent]) -> Callable[[EventKind, str], None]:
     return lambda kind, message: events.append((kind, message))
 
 
-def _read_stored(key: str, events: list[PlainEvent]) -> dict[str, Any] | None:
+def _read_stored(key: str, events: list[records.PlainEvent]) -> dict[str, Any] | None:
     """None where there is none yet, or where it can't be read in time: no run waits for a hanging file system."""
     found: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
 

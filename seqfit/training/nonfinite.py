@@ -24,7 +24,7 @@ from seqfit.data import GlobalBatch, Loader
 from seqfit.errors import TrainingFailed
 from seqfit.model import LossModel
 from seqfit.parallel import World
-from seqfit.rundir import LossSpikeEvent, NonFiniteEvent, RunWriter
+from seqfit.rundir import RunWriter, records
 from seqfit.step import StepOutcome, TrainStep, micro_batch_loss_sum
 from seqfit.training.log import SeenStep
 
@@ -65,20 +65,20 @@ class NonFiniteHandler:
                 continue
             self._in_a_row = 0
             if self._spikes.is_spike(seen.loss):
-                self._writer.event(LossSpikeEvent(seen.step, seen.loss, self._spikes.usual, seen.rows))
+                self._writer.event(records.LossSpikeEvent(seen.step, seen.loss, self._spikes.usual, seen.rows))
 
     def should_retry(self, number: int, outcome: StepOutcome) -> bool:
         """Whether a step is to be repeated in fp32, because the recipe says so. Waits for the device."""
         name = self._step.precision.name
         if self._policy != "higher-precision-retry" or name == "fp32" or not bool(outcome.not_finite):
             return False
-        self._writer.event(NonFiniteEvent(number, "retried", precision=name))
+        self._writer.event(records.NonFiniteEvent(number, "retried", precision=name))
         return True
 
     def _handle(self, seen: SeenStep) -> None:
         if self._policy == "skip" and self._in_a_row < _SKIPPED_IN_A_ROW:
             values = {"gradient norm": "non-finite"} if math.isfinite(seen.loss) else {"loss": str(seen.loss)}
-            self._writer.event(NonFiniteEvent(seen.step, "skipped", values, seen.rows))
+            self._writer.event(records.NonFiniteEvent(seen.step, "skipped", values, seen.rows))
             return
         where = self._find_where(seen)
         raise TrainingFailed(*explain_nan(seen.step, seen.loss, self._step.precision.name, where))

@@ -33,7 +33,7 @@ import contextlib
 import ctypes
 import gc
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -43,7 +43,7 @@ import torch
 from seqfit.data import GlobalBatch, Loader
 from seqfit.errors import OutOfMemory, PeerLost, RecipeError, is_out_of_memory
 from seqfit.hardware import read_limits
-from seqfit.rundir import OutOfMemoryEvent, RunWriter, write_note
+from seqfit.rundir import EventKind, RankNotes, RunWriter, records
 from seqfit.step import TrainStep
 from seqfit.system import data_limit, has_memory_limits
 from seqfit.training.coordination import NO_OOM, Coordination
@@ -89,7 +89,7 @@ class OomRecovery:
             tokens = self._coordination.all_reduce(where["tokens"] // 2)
         failed = next(found for found in self._world.all_gather(where) if found is not None)
         self._limit_tokens(tokens)
-        self._writer.event(OutOfMemoryEvent(number, action="retry", micro_batch_tokens=tokens, **failed))
+        self._writer.event(records.OutOfMemoryEvent(number, action="retry", micro_batch_tokens=tokens, **failed))
         self._writer.sync()
         if half_updated:
             raise HalfUpdated
@@ -113,23 +113,40 @@ class OomRecovery:
         }
         if failed.examples == 1:
             raise OutOfMemory(
-                OutOfMemoryEvent(number, action="retry", **found).where,
+                records.OutOfMemoryEvent(number, action="retry", **found).where,
                 "a micro-batch has at least one example",
                 "Set strategy.recompute=blocks (gradient checkpointing) or a smaller task.max_source_tokens; "
                 "`seqfit plan` shows what fits",
             )
         if self._world.size > 1 and self._coordination.has_agreed:
-            self._leave(OutOfMemoryEvent(number, action="restart", micro_batch_tokens=failed.tokens // 2, **found))
+            self._leave(
+                records.OutOfMemoryEvent(number, action="restart", micro_batch_tokens=failed.tokens // 2, **found)
+            )
         return found
 
-    def _leave(self, event: OutOfMemoryEvent) -> NoReturn:
+    def _leave(self, event: records.OutOfMemoryEvent) -> NoReturn:
         """The others wait in a collective that this rank can't finish."""
-        write_note(self._writer.path, self._world.rank, event)
+        RankNotes(self._writer.path).write(self._world.rank, event)
         raise PeerLost(
             event.message,
             "the other processes wait for this one there, so all of them have to restart",
             "A launcher restarts them (--max-restarts); otherwise resume with seqfit train --resume",
         )
+
+
+def find_smaller_micro_batches(events: Iterable[Mapping[str, Any]], after: int) -> dict[int, int]:
+    """Step -> tokens per micro-batch from that step on, for every OOM after a snapshot.
+
+    A process that is killed after such a step has left no snapshot of it, only the event; a resume splits the steps
+    before it as they were, and those after it as the event says.
+    """
+    limits: dict[int, int] = {}
+    for event in events:
+        data = event.get("data") or {}
+        step, tokens = data.get("step"), data.get("micro_batch_tokens")
+        if event.get("kind") == EventKind.OUT_OF_MEMORY and tokens is not None and step is not None and step > after:
+            limits[step] = min(tokens, limits.get(step, tokens))
+    return limits
 
 
 def attempt(action: Callable[[], _T]) -> _T | None:

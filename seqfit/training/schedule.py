@@ -9,13 +9,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from seqfit.recipe import ScheduleRecipe
+from seqfit.recipe import schema
 
 
 class Schedule:
     """Factor of the peak rate: a function of the step, and for plateau also of evaluations."""
 
-    def __init__(self, recipe: ScheduleRecipe, total_steps: int) -> None:
+    def __init__(self, recipe: schema.ScheduleRecipe, total_steps: int) -> None:
         self._recipe = recipe
         self._total = total_steps
         self._plateau_factor = 1.0

@@ -41,7 +41,7 @@ from seqfit.model import (
 )
 from seqfit.parallel import SINGLE_PROCESS, BuiltStep, GatherTarget, World, build_rule, build_step, padding_limits
 from seqfit.recipe import Recipe
-from seqfit.rundir import EventKind, Events, FallbackEvent, PlainEvent
+from seqfit.rundir import EventKind, records
 from seqfit.step import ParallelStrategy, Precision, TrainStep, choose_device, choose_precision, explain_unused_gpu
 from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.tasks import Task, build_task, head_of
@@ -95,7 +95,7 @@ class TrainingSetup:
     coordination: Coordination = field(default_factory=lambda: Coordination(SINGLE_PROCESS))
     frozen_bits: int = 0  # of the weights that are not trained: whether they are the same after a resume
     gather_target: GatherTarget | None = None  # what is evaluated and saved where no process has the whole model
-    events: Events = field(default_factory=list)  # what was decided while building it
+    events: records.Events = field(default_factory=list)  # what was decided while building it
 
     @contextmanager
     def whole_model(self) -> Iterator[PreTrainedModel]:
@@ -123,7 +123,7 @@ class _LoadedModel:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     data: PreparedData
-    events: Events
+    events: records.Events
     frozen_bits: int
     gather_target: GatherTarget | None  # where no process has room for the whole model
 
@@ -164,7 +164,7 @@ def build_setup(
     loader = _build_loader(recipe, strategy, loaded, built, world)
     generator = _build_generator(recipe, loaded, precision)
     unused_gpu = explain_unused_gpu(strategy, device)
-    decided: Events = [] if unused_gpu is None else [(EventKind.DEVICE, unused_gpu)]
+    decided: records.Events = [] if unused_gpu is None else [(EventKind.DEVICE, unused_gpu)]
     if memory_limit_bytes is not None:
         decided.append((EventKind.MEMORY_LIMIT, f"this process may use {format_bytes(memory_limit_bytes)}"))
     setup = TrainingSetup(
@@ -208,12 +208,12 @@ def _plan(
     long = prediction.long_rows
     limit = world.broadcast(None if long is None or not is_guessed else long.limit)
     if limit is None:
-        warnings: list[PlainEvent] = [] if long is None else [(EventKind.LENGTHS, long.warn())]
+        warnings: list[records.PlainEvent] = [] if long is None else [(EventKind.LENGTHS, long.warn())]
         return recipe, corpus, replace(prediction, events=[*prediction.events, *warnings])
     task = recipe.task.model_copy(update={"max_source_tokens": limit})
     resolved = replace(resolved, recipe=recipe.model_copy(update={"task": task}))
     recipe, corpus, prediction = _plan(resolved, view, memory_limit_bytes, world, is_guessed=False)
-    explained: list[PlainEvent] = [] if long is None else [(EventKind.LENGTHS, long.explain_limit())]
+    explained: list[records.PlainEvent] = [] if long is None else [(EventKind.LENGTHS, long.explain_limit())]
     return recipe, corpus, replace(prediction, events=[*explained, *prediction.events])
 
 
@@ -326,10 +326,10 @@ def sum_frozen_bits(model: nn.Module) -> int:
     return whole
 
 
-def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[PreTrainedModel, Events]:
+def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[PreTrainedModel, records.Events]:
     """In this order: trimming replaces the embeddings, adapters freeze all other weights."""
     head = head_of(recipe.task)
-    events: Events = []
+    events: records.Events = []
     if corpus.kept is None:
         model = load_model(recipe.model, head)
         check_vocabulary(model.get_input_embeddings().num_embeddings, corpus.tokenizer, recipe.model)
@@ -338,7 +338,9 @@ def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[Pr
         model = trimmed.model
         events.append((EventKind.TRIM, str(trimmed.report)))
         if trimmed.fallback is not None:
-            events.append(FallbackEvent("trimming", "the whole model was loaded and then trimmed", trimmed.fallback))
+            events.append(
+                records.FallbackEvent("trimming", "the whole model was loaded and then trimmed", trimmed.fallback)
+            )
     if head is not None and head.problem_type == "regression" and recipe.model.kind == "classifier":
         events.extend(_start_at_mean(model, corpus.data.splits["train"].scores()))
     untested = family_of(model).explain_untested(model.config) if recipe.model.kind == "text-to-text" else None
@@ -347,13 +349,13 @@ def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[Pr
     return model, events
 
 
-def _start_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> Events:
+def _start_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> records.Events:
     """The bias of a fresh head, and a warning where the scores are far from the scale of a new head's outputs.
 
     A head that was trained before keeps its bias, and some heads have none.
     """
     mean, deviation = float(scores.mean()), float(scores.std())
-    events: Events = []
+    events: records.Events = []
     inside = set(model.base_model.modules())
     linears = [part for part in model.modules() if isinstance(part, nn.Linear) and part not in inside]
     last = linears[-1] if linears else None

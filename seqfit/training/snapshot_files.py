@@ -46,7 +46,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from seqfit.errors import RunError, TrainingFailed
 from seqfit.parallel import PARTS, World
-from seqfit.rundir import SnapshotEvent, describe_resume, draft_of, files, replace_folder
+from seqfit.rundir import FolderDraft, files, records
 
 _STATE, _FACTS = "state.safetensors", "snapshot.json"
 SHARDS = "shards"
@@ -78,7 +78,7 @@ class SnapshotWriter:
         self._keep = keep
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="seqfit-snapshot") if in_background else None
         self._writing: Future[None] | None = None
-        self._written: deque[SnapshotEvent] = deque()  # the thread adds to one end, `take_written` takes the other
+        self._written: deque[records.SnapshotEvent] = deque()  # filled by the thread, emptied by `take_written`
 
     def write(self, snapshot: Snapshot, *, began: float) -> None:
         """Start writing; raises an earlier one's error. `began`: when training stopped for it, Unix time."""
@@ -90,7 +90,7 @@ class SnapshotWriter:
         taken = Snapshot(snapshot.step, copied, snapshot.facts)
         self._writing = self._thread.submit(self._write, taken, began, waited_seconds=time.time() - began)
 
-    def take_written(self) -> list[SnapshotEvent]:
+    def take_written(self) -> list[records.SnapshotEvent]:
         """Those completed since the last call: the thread can't write a run's records itself."""
         return [self._written.popleft() for _ in range(len(self._written))]
 
@@ -119,7 +119,7 @@ class SnapshotWriter:
                 raise
         ended = time.time()
         waited = ended - began if waited_seconds is None else waited_seconds
-        self._written.append(SnapshotEvent(snapshot.step, began, ended, waited))
+        self._written.append(records.SnapshotEvent(snapshot.step, began, ended, waited))
 
 
 @contextlib.contextmanager
@@ -132,7 +132,7 @@ def _explained_failures(step: int, folder: Path) -> Iterator[None]:
         raise TrainingFailed(
             f"the snapshot of step {step} can't be written to '{folder}' ({reason})",
             "training does not continue without its snapshots",
-            f"Make room (train.snapshot.keep=1 takes less), then {describe_resume(folder.parent)}",
+            f"Make room (train.snapshot.keep=1 takes less), then {files.describe_resume(folder.parent)}",
         ) from error
 
 
@@ -141,8 +141,8 @@ class SnapshotDraft:
 
     def __init__(self, run: Path, step: int) -> None:
         self._step = step
-        self._place = snapshot_folder(run, step)
-        self.folder = draft_of(self._place)
+        self._draft = FolderDraft(snapshot_folder(run, step))
+        self._place, self.folder = self._draft.folder, self._draft.path
 
     def begin(self) -> None:
         """An empty folder; leftovers of killed runs are removed."""
@@ -161,7 +161,7 @@ class SnapshotDraft:
         whole = {**facts, "step": self._step, "sha256": hashes}
         text = json.dumps(whole | {_FACTS_HASH: _hash_facts(whole)}, indent=1, allow_nan=False)
         (self.folder / _FACTS).write_text(text, "utf-8")
-        replace_folder(self._place)  # one that is there was taken twice, or is of steps that are repeated
+        self._draft.finish()  # one that is there was taken twice, or is of steps that are repeated
         for folder in self._place.parent.glob("step-*"):
             if folder.name > self._place.name:  # damaged, or lost: this run continued from an earlier one
                 shutil.rmtree(folder)

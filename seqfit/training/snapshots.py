@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from seqfit.errors import OutOfMemory
-from seqfit.rundir import EventKind, OutOfMemoryEvent, RunWriter, SnapshotEvent
+from seqfit.rundir import EventKind, RunWriter, records
 from seqfit.training.snapshot_files import (
     Damaged,
     Snapshot,
@@ -61,7 +61,7 @@ class Snapshots:
             if self._saves_shards:
                 write_shards(self._writer.path, taken, self._world, keep=self._rule.keep)
                 ended = time.time()
-                self._writer.snapshot(SnapshotEvent(taken.step, began, ended, ended - began))
+                self._writer.snapshot(records.SnapshotEvent(taken.step, began, ended, ended - began))
             elif self._world.is_first:
                 self._disk.write(taken, began=began)
         self._record_written()
@@ -96,7 +96,9 @@ class Snapshots:
         self._writer.drop_records_after(found.step, evaluation_is_due=self._state.evaluation_is_due)
         tokens = self._state.setup.loader.rule.tokens
         self._writer.event(
-            OutOfMemoryEvent(found.step + 1, "optimizer", "restore", micro_batch_tokens=tokens, failed_step=lost)
+            records.OutOfMemoryEvent(
+                found.step + 1, "optimizer", "restore", micro_batch_tokens=tokens, failed_step=lost
+            )
         )
         self._writer.sync()
 

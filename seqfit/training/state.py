@@ -15,7 +15,10 @@ Frozen weights are not written; a sum over their bits shows whether they are sti
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import math
+import platform
+import subprocess
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,13 +27,17 @@ import torch
 
 from seqfit.evaluation import Generator
 from seqfit.metrics import higher_is_better
-from seqfit.rundir import collect_versions
 from seqfit.training.log import StepLog
 from seqfit.training.nonfinite import NonFiniteHandler
 from seqfit.training.rng import read_host_states, read_torch_states, restore_host_states, restore_torch_states
 from seqfit.training.schedule import Schedule
 from seqfit.training.setup import TrainingSetup
 from seqfit.training.snapshot_files import Snapshot, copy_tensors
+
+_PACKAGES = (
+    *("seqfit", "torch", "transformers", "tokenizers", "datasets", "safetensors", "numpy", "pyarrow", "peft"),
+    *("bitsandbytes", "torchao", "deepspeed"),
+)
 
 
 @dataclass
@@ -143,6 +150,31 @@ class TrainingState:
         state, values = step.parallel.read_state(step.optimizer, step.model)
         tensors = {f"model/{name}": tensor for name, tensor in _read_model_tensors(step.model).items()}
         return tensors | {f"optimizer/{name}": tensor for name, tensor in state.items()}, values
+
+
+def collect_versions() -> dict[str, str]:
+    """Of Python and the packages that are installed."""
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def find_commit() -> str | None:
+    """Commit of the working directory's repository, with '+changes' where files differ; None outside a repository."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return f"{commit}+changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()
 
 
 def _find_packages(setup: TrainingSetup) -> list[str]:

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 from seqfit.errors import Stopped, format_error
-from seqfit.rundir import describe_resume
+from seqfit.rundir import files
 from seqfit.system import known_signals
 
 _STOPPING = known_signals("SIGINT", "SIGTERM", "SIGUSR1")
@@ -80,7 +80,7 @@ class Stopping:
         parts = (
             f"{'Ctrl-C' if self.signal is signal.SIGINT else name} was received after step {step}",
             "a run that is stopped finishes its step and takes a snapshot",
-            f"To resume, {describe_resume(run)}",
+            f"To resume, {files.describe_resume(run)}",
         )
         if self.signal is signal.SIGINT:
             raise KeyboardInterrupt(format_error(*parts))

@@ -20,28 +20,18 @@ from seqfit.errors import OutOfMemory, PeerLost, SeqfitError, Stopped, TrainingF
 from seqfit.hub import went_offline
 from seqfit.inspection import Data, Given, RecipeLike, read_given, summarise_splits
 from seqfit.parallel import World, explain_peer_lost, is_peer_lost, join_world
-from seqfit.recipe import anchor_paths, dump_recipe, warn_about_warmup
+from seqfit.recipe import dump_recipe
 from seqfit.rundir import (
-    DataEvent,
     EventKind,
-    EventRecord,
-    InterruptedEvent,
     NullWriter,
-    ResumeEvent,
+    RankNotes,
+    RecordFile,
     Run,
     RunWriter,
-    check_no_fault,
-    collect_versions,
-    describe_resume,
     files,
-    find_commit,
-    find_smaller_micro_batches,
-    leave_fault,
     mask_text,
     optional_work,
-    read_notes,
-    read_records,
-    remove_notes,
+    records,
     summarise_steps,
 )
 from seqfit.strategy import dump_strategy
@@ -49,7 +39,7 @@ from seqfit.telemetry import SamplerProcess
 from seqfit.training.log import describe_step_work
 from seqfit.training.loop import TrainingRun, build_run, train_to_end
 from seqfit.training.measurement import PredictionOutcome, before_the_first_step, compare_with_measured
-from seqfit.training.oom import attempt, limited_memory
+from seqfit.training.oom import attempt, find_smaller_micro_batches, limited_memory
 from seqfit.training.peak import PeakObserver, build_calibration_workload
 from seqfit.training.resume import (
     FINISHED,
@@ -62,6 +52,7 @@ from seqfit.training.resume import (
 from seqfit.training.setup import Resolved, TrainingSetup, build_setup, resolve
 from seqfit.training.snapshot_files import Snapshot, load_snapshot, snapshot_folder
 from seqfit.training.snapshots import find_newest
+from seqfit.training.state import collect_versions, find_commit
 from seqfit.training.view import SilentView, TrainingView, choose_training_view
 from seqfit.units import format_count
 from seqfit.validation import load_noted_recipe
@@ -106,15 +97,15 @@ def train(
         is_guessed=is_guessed or bool(given.notes),
     )
     with join_world(command.resolved.device.type) as world:
-        check_no_fault(world.restarts)
+        RankNotes.check_no_fault(world.restarts)
         try:
             with view if world.is_first else SilentView() as shown:
                 for note in () if isinstance(recipe, Given) else given.notes:  # the command has printed them
-                    shown.event(EventRecord(time.time(), EventKind.GUESSED, note))
+                    shown.event(records.EventRecord(time.time(), EventKind.GUESSED, note))
                 return _train_in(world, command, shown)
         except SeqfitError as error:
             if world.size > 1:
-                leave_fault(world.rank, error)
+                RankNotes.leave_fault(world.rank, error)
             raise
 
 
@@ -135,7 +126,7 @@ def _resolve(given: Given, *, resume: bool) -> Resolved:
     if resume and not given.overrides and given.place is not None and (given.place / files.MANIFEST).is_file():
         return resolve(load_earlier_recipe(Run(given.place)))
     recipe, notes = load_noted_recipe(given.recipe, given.overrides)
-    return resolve(anchor_paths(recipe), notes)
+    return resolve(recipe.with_absolute_paths(), notes)
 
 
 def _train_in(world: World, command: _Command, view: TrainingView) -> Run:
@@ -196,7 +187,7 @@ def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> 
             writer.drop_records_after(-1)
         else:
             writer.drop_records_after(snapshot.step, evaluation_is_due=snapshot.facts["evaluation_is_due"])
-        writer.event(ResumeEvent(begin))
+        writer.event(records.ResumeEvent(begin))
         resumed = [*run.manifest.get("resumed", []), time.time()]
         writer.write_manifest(status="running", ended=None, processes=world.size, resumed=resumed)
         _train(setup, writer, view, lambda live: live.resume(snapshot, splits))
@@ -204,9 +195,10 @@ def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> 
 
 def _record_notes(run: Run, writer: RunWriter) -> None:
     """What processes that died have left behind becomes events."""
-    for note in read_notes(run.path):
+    notes = RankNotes(run.path)
+    for note in notes.read():
         writer.event(note)
-    remove_notes(run.path)
+    notes.remove()
 
 
 def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None:
@@ -252,15 +244,15 @@ def _write_start(
         writer.event(EventKind.RECIPE, note)
     for event in setup.events:
         writer.event(*event) if isinstance(event, tuple) else writer.event(event)
-    warning = warn_about_warmup(setup.recipe.train, setup.total_steps)
+    warning = setup.recipe.train.warn_about_warmup(setup.total_steps)
     if warning is not None:
         writer.event(EventKind.SCHEDULE, warning)
     if went_offline():
         writer.event(EventKind.OFFLINE, "the Hub does not answer: only files that were downloaded before are used")
     if setup.validation is None:
-        writer.event(DataEvent("no validation rows: no evaluation during training, and the last model is kept"))
+        writer.event(records.DataEvent("no validation rows: no evaluation during training, and the last model is kept"))
     for message in data.events:
-        writer.event(DataEvent(message))
+        writer.event(records.DataEvent(message))
 
 
 def _train(
@@ -286,7 +278,7 @@ def _train(
         stopped_at_once = format_error(
             "Ctrl-C was pressed a second time",
             "the run stopped at once, without a snapshot of its last steps",
-            f"To resume from the newest snapshot, {describe_resume(writer.path)}",
+            f"To resume from the newest snapshot, {files.describe_resume(writer.path)}",
         )
         raise KeyboardInterrupt(str(stop) or stopped_at_once) from None
     except (Stopped, PeerLost):
@@ -302,7 +294,7 @@ def _train(
             raise OutOfMemory(
                 f"out of memory (OOM) outside a step and an evaluation ({error})",
                 "smaller micro-batches help only within them",
-                f"End other programs or raise --memory-limit, then {describe_resume(writer.path)}",
+                f"End other programs or raise --memory-limit, then {files.describe_resume(writer.path)}",
             ) from error
         raise
     finally:
@@ -324,7 +316,7 @@ def _run_loop(run: TrainingRun, peak: PeakObserver) -> str:
     except (KeyboardInterrupt, Stopped):
         last, received = run.keep_something(), setup.coordination.stopping.signal
         name = "SIGINT" if received is None else received.name
-        writer.event(InterruptedEvent(name, "last" if last else "best"))
+        writer.event(records.InterruptedEvent(name, "last" if last else "best"))
         raise
     writer.write_manifest(steps=steps)  # what follows may be killed
     with optional_work(EventKind.PREDICTION_FAILED, "predicted and measured values are not compared", writer.event):
@@ -338,14 +330,14 @@ def _run_loop(run: TrainingRun, peak: PeakObserver) -> str:
 
 def _compare_prediction(run: TrainingRun, peak: PeakObserver) -> PredictionOutcome:
     """A step whose memory was measured took longer, so its time does not count where there are others."""
-    setup, records = run.setup, read_records(run.writer.path / files.STEPS)
-    unmeasured = summarise_steps(records, exclude=peak.measured)
+    setup, steps = run.setup, RecordFile(run.writer.path / files.STEPS).read()
+    unmeasured = summarise_steps(steps, exclude=peak.measured)
     compared = compare_with_measured(
         setup.prediction,
         setup.step.precision.device,
         peak,
         before_bytes=setup.before_bytes,
-        step_seconds=unmeasured.step_seconds or summarise_steps(records).step_seconds,
+        step_seconds=unmeasured.step_seconds or summarise_steps(steps).step_seconds,
     )
     if unmeasured.step_seconds is not None:
         lost = "this run's times are not stored for later predictions"

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from seqfit.metrics import format_score
 from seqfit.progress import ProgressLines
-from seqfit.rundir import EvaluationRecord, EventRecord, StepRecord
+from seqfit.rundir import records
 from seqfit.units import format_bytes, format_count, format_seconds
 
 _SHOWN_SCORES = 4
@@ -41,13 +41,13 @@ class TrainingView:
     def advance(self, step: int) -> None:
         """A step was launched; nothing of it has been read from the device."""
 
-    def step(self, record: StepRecord) -> None:
+    def step(self, record: records.StepRecord) -> None:
         """A step was logged."""
 
-    def evaluation(self, record: EvaluationRecord, best: bool) -> None:
+    def evaluation(self, record: records.EvaluationRecord, best: bool) -> None:
         """An evaluation is done."""
 
-    def event(self, record: EventRecord) -> None:
+    def event(self, record: records.EventRecord) -> None:
         """Something happened that a reader of the run should know."""
 
 
@@ -85,10 +85,10 @@ class LineView(TrainingView):
         if self._steps_before is None:
             self._steps_before = step - 1
 
-    def step(self, record: StepRecord) -> None:
+    def step(self, record: records.StepRecord) -> None:
         self._console.print(f"step {record.step}/{self._total_steps}  {self._figures(record)}")
 
-    def evaluation(self, record: EvaluationRecord, best: bool) -> None:
+    def evaluation(self, record: records.EvaluationRecord, best: bool) -> None:
         loss = "" if record.loss is None else f"loss {record.loss:.4f}  "
         shown = choose_shown(record.scores, self._best_by)
         scores = "  ".join(f"{name} {format_score(name, record.scores[name])}" for name in shown)
@@ -96,10 +96,10 @@ class LineView(TrainingView):
         took = format_seconds(record.seconds)
         self._console.print(f"step {record.step}: {record.split} {loss}{scores}{mark}  [{record.rows} rows, {took}]")
 
-    def event(self, record: EventRecord) -> None:
+    def event(self, record: records.EventRecord) -> None:
         self._console.print(f"{record.kind}: {record.message}")
 
-    def _figures(self, record: StepRecord) -> str:
+    def _figures(self, record: records.StepRecord) -> str:
         elapsed = time.monotonic() - self._started  # with evaluations, because the remaining time has them, too
         left = elapsed / (record.step - (self._steps_before or 0)) * (self._total_steps - record.step)
         is_last = record.step >= self._total_steps
@@ -166,12 +166,12 @@ class Terminal(LineView):
         if self._training is not None:
             self._bars.update(self._training, completed=step)
 
-    def step(self, record: StepRecord) -> None:
+    def step(self, record: records.StepRecord) -> None:
         """The latest figures, in place."""
         if self._training is not None:
             self._bars.update(self._training, completed=record.step, figures=self._figures(record))
 
-    def evaluation(self, record: EvaluationRecord, best: bool) -> None:
+    def evaluation(self, record: records.EvaluationRecord, best: bool) -> None:
         self._end_slow()
         super().evaluation(record, best)
 

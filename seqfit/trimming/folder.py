@@ -17,7 +17,7 @@ from seqfit.errors import ModelError
 from seqfit.hub import is_remote_code_trusted
 from seqfit.model import GenerationMetadata, load_model
 from seqfit.recipe import ModelRecipe
-from seqfit.rundir import replace_folder, start_draft
+from seqfit.rundir import FolderDraft
 from seqfit.system import quiet_transformers
 
 
@@ -51,11 +51,12 @@ def check_free(folder: Path) -> None:
 
 def save_trimmed(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Written to a folder next to it and then renamed, so that a kill never leaves half a model."""
-    fresh = start_draft(folder)
+    draft = FolderDraft(folder)
+    fresh = draft.start()
     with quiet_transformers():
         model.save_pretrained(fresh)
         tokenizer.save_pretrained(fresh)
     metadata = GenerationMetadata.find(model)
     if metadata is not None:
         metadata.write(fresh)
-    replace_folder(folder)
+    draft.finish()

@@ -7,7 +7,8 @@ import pytest
 
 from seqfit.cli.main import main
 from seqfit.recipe.load import dump_recipe, load_recipe
-from seqfit.rundir import RunWriter, StepRecord, files
+from seqfit.rundir import RunWriter, files
+from seqfit.rundir.records import StepRecord
 
 
 def test_what_show_prints_is_the_same_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.comparison.records import TRIAL_RUNS, Candidate, Matrix, Outcome, State, Trial, add_outcome, dump_matrix
-from seqfit.recipe.yaml_text import write_yaml
 from seqfit.rundir import files
 from seqfit.rundir.records import EvaluationRecord, EventRecord, HostReading, StepRecord, TelemetryRecord
+from seqfit.yaml_text import write_yaml
 
 START = 1_770_000_000.0
 BASELINE = Candidate("baseline", ("strategy.name=baseline",), "baseline")

@@ -36,8 +36,8 @@ from seqfit.comparison.records import (
 from seqfit.comparison.repeats import OutOfTime
 from seqfit.comparison.trial import Tick
 from seqfit.errors import RecipeError, RunError, SeqfitError, Stopped
+from seqfit.recipe.arguments import RUN_RECIPE
 from seqfit.recipe.load import load_recipe
-from seqfit.recipe.resolve import RUN_RECIPE
 from tests.comparison.comparisons import CPU, pretend, recipe_values
 
 Run = Callable[[Matrix, Trial, Path, Tick], Outcome]

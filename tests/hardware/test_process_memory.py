@@ -113,19 +113,19 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 def test_glibc_is_set_to_keep_large_blocks(calls: list[tuple[int, int]]) -> None:
-    assert host_memory.keep_freed_memory()
+    assert host_memory.set_malloc_policy("keep") is None
     assert calls == [(host_memory.M_MMAP_THRESHOLD, 2**30), (host_memory.M_TRIM_THRESHOLD, 2**31 - 1)]
 
 
 def test_the_users_own_setting_goes_first(calls: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")
-    assert not host_memory.keep_freed_memory()
+    assert host_memory.set_malloc_policy("keep") is not None
     assert calls == []
 
 
 def test_other_libraries_are_left_alone(calls: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_memory.platform, "libc_ver", lambda: ("", ""))
-    assert not host_memory.keep_freed_memory()
+    assert host_memory.set_malloc_policy("keep") is not None
     assert calls == []
 
 

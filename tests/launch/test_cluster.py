@@ -18,7 +18,7 @@ from seqfit.comparison.records import read_outcomes_at, read_results
 from seqfit.comparison.slurm import is_complete
 from seqfit.launch.slurm import RunStatus, last_submission, read_status
 from seqfit.rundir import files
-from seqfit.rundir.reader import Run, read_records
+from seqfit.rundir.reader import RecordFile, Run
 from seqfit.training.snapshot_files import find_snapshots
 from tests.launch.cluster import Cluster
 from tests.switched_off import prediction_off
@@ -76,7 +76,7 @@ def wait_until(happened: Callable[[], bool], what: str) -> None:
 
 
 def has_step(run: Path, step: int) -> bool:
-    return any(record["step"] >= step for record in read_records(run / files.STEPS))
+    return any(record["step"] >= step for record in RecordFile(run / files.STEPS).read())
 
 
 def wait_for_end(run: Path) -> RunStatus:

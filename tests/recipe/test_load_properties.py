@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from seqfit.errors import RecipeError
 from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.recipe.schema import Recipe
-from seqfit.recipe.yaml_text import read_yaml
+from seqfit.yaml_text import read_yaml
 
 GOOD: dict[str, Any] = {
     "model": {"path": "m"},

@@ -4,11 +4,9 @@ import copy
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from seqfit.recipe.mistakes import explain_mistake, report_mistakes, to_line
-from seqfit.recipe.overrides import join_path
-from seqfit.recipe.schema import Recipe
+from seqfit.recipe.mistakes import Mistake, report_mistakes, validate_part
+from seqfit.recipe.schema import OptimizerRecipe, Recipe
 
 GOOD: dict[str, Any] = {
     "model": {"name": "m"},
@@ -18,10 +16,9 @@ GOOD: dict[str, Any] = {
 
 
 def mistakes_of(section: str, value: Any) -> list[str]:
-    values = copy.deepcopy(GOOD) | {section: value}
-    with pytest.raises(ValidationError) as caught:
-        Recipe.model_validate(values)
-    return [f"{join_path(path)}: {sentence}" for path, sentence in explain_mistake(caught.value, values)]
+    recipe, mistakes = validate_part(Recipe, copy.deepcopy(GOOD) | {section: value})
+    assert recipe is None
+    return list(map(str, mistakes))
 
 
 @pytest.mark.parametrize(
@@ -82,10 +79,16 @@ def test_a_wrong_limit_is_not_taken_for_none() -> None:
 
 
 def test_a_report_counts_its_lines() -> None:
-    lines = [to_line((("train", "steps"), "wrong.")), to_line(((), "All of it."))]
+    lines = [Mistake(("train", "steps"), "wrong."), Mistake((), "All of it.")]
     assert report_mistakes("mine.yaml", lines) == "mine.yaml has 2 mistakes:\n  train.steps: wrong.\n  All of it."
 
 
 def test_a_long_value_is_shortened() -> None:
     assert "..." in mistakes_of("seed", "x" * 500)[0]
     assert len(mistakes_of("seed", "x" * 500)[0]) < 200
+
+
+def test_another_part_is_explained_the_same_way() -> None:
+    part, mistakes = validate_part(OptimizerRecipe, {"nam": "adamw"}, within=("optimizer",))
+    assert part is None
+    assert list(map(str, mistakes)) == ["optimizer.nam: unknown field. Did you mean 'name'?"]

@@ -8,7 +8,6 @@ from seqfit.recipe.overrides import (
     OverrideKey,
     annotation_at,
     apply_overrides,
-    flatten,
     names_at,
     overridden_paths,
     union_members,
@@ -134,14 +133,6 @@ def test_an_item_that_is_not_there_says_how_many_there_are(override: str) -> Non
 
 def test_the_paths_that_are_set_are_known() -> None:
     assert overridden_paths(["train.steps=3", "~seed", "task.prefix=a=b"]) == ["train.steps", "task.prefix"]
-
-
-def test_nested_fields_become_dotted_names() -> None:
-    assert flatten({"train": {"steps": 3, "optimizer": {"name": "adamw"}}, "allow": ["bf16"]}) == {
-        "train.steps": 3,
-        "train.optimizer.name": "adamw",
-        "allow": ["bf16"],
-    }
 
 
 @pytest.mark.parametrize(

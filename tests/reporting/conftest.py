@@ -44,8 +44,8 @@ from seqfit.inspection.report import (
 from seqfit.inspection.statistics import measure_padding, summarise_lengths
 from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.reporting.export_figures import find_browser
-from seqfit.rundir import EvaluationRecord, RunWriter, StepRecord, files
-from seqfit.rundir.records import GpuReading, HostReading, TelemetryRecord
+from seqfit.rundir import RunWriter, files
+from seqfit.rundir.records import EvaluationRecord, GpuReading, HostReading, StepRecord, TelemetryRecord
 from tests.switched_off import prediction_off
 
 if TYPE_CHECKING:

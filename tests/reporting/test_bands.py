@@ -8,7 +8,7 @@ import pytest
 from seqfit.reporting.curves import find_bands
 from seqfit.reporting.runs import ShownRun, Track
 from seqfit.rundir import files
-from seqfit.rundir.events import SnapshotEvent
+from seqfit.rundir.records import SnapshotEvent
 from seqfit.rundir.writer import RunWriter
 
 

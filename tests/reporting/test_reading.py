@@ -7,7 +7,7 @@ import pytest
 
 from seqfit.reporting.reading import inner, number, read_object
 from seqfit.rundir import files
-from seqfit.rundir.reader import scan_records
+from seqfit.rundir.reader import RecordFile
 
 STEP = {"step": 10, "time": 1.0, "step_seconds": 0.5}
 
@@ -19,7 +19,7 @@ def write(folder: Path, *lines: str, name: str = files.STEPS) -> Path:
 
 def test_a_truncated_last_line_is_skipped_and_reported(tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps(STEP) + "\n", '{"step": 20, "lo')
-    read = scan_records(path)
+    read = RecordFile(path).scanned
     assert [record["step"] for record in read.records] == [10]
     assert "the last line of steps.jsonl is truncated" in read.gaps[0]
 
@@ -27,8 +27,8 @@ def test_a_truncated_last_line_is_skipped_and_reported(tmp_path: Path) -> None:
 def test_a_line_may_be_truncated_inside_a_character(tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps(STEP) + "\n")
     path.write_bytes(path.read_bytes() + '{"loss": "ñ'.encode()[:-1])
-    assert len(scan_records(path).records) == 1
-    assert "truncated" in scan_records(path).gaps[0]
+    assert len(RecordFile(path).scanned.records) == 1
+    assert "truncated" in RecordFile(path).scanned.gaps[0]
 
 
 @pytest.mark.parametrize(
@@ -36,32 +36,32 @@ def test_a_line_may_be_truncated_inside_a_character(tmp_path: Path) -> None:
 )
 def test_a_corrupted_line_is_skipped_and_the_rest_is_read(damage: str, tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps(STEP) + "\n", damage + "\n", json.dumps({**STEP, "step": 30}) + "\n")
-    read = scan_records(path)
+    read = RecordFile(path).scanned
     assert [record["step"] for record in read.records] == [10, 30]
     assert read.gaps == ("line 2 of steps.jsonl is corrupted and skipped",)
 
 
 def test_many_corrupted_lines_are_counted(tmp_path: Path) -> None:
     path = write(tmp_path, *["x\n"] * 5, json.dumps(STEP) + "\n")
-    assert scan_records(path).gaps == ("5 lines of steps.jsonl are corrupted and skipped, the first is line 1",)
+    assert RecordFile(path).scanned.gaps == ("5 lines of steps.jsonl are corrupted and skipped, the first is line 1",)
 
 
 def test_a_file_that_is_not_there_has_no_records_and_no_gap(tmp_path: Path) -> None:
-    assert scan_records(tmp_path / files.STEPS).records == []
-    assert scan_records(tmp_path / files.STEPS).gaps == ()
+    assert RecordFile(tmp_path / files.STEPS).scanned.records == []
+    assert RecordFile(tmp_path / files.STEPS).scanned.gaps == ()
 
 
 def test_a_file_that_grows_is_read_again(tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps(STEP) + "\n")
-    assert len(scan_records(path).records) == 1
+    assert len(RecordFile(path).scanned.records) == 1
     with open(path, "a", encoding="utf-8") as stream:
         stream.write(json.dumps({**STEP, "step": 20}) + "\n")
-    assert len(scan_records(path).records) == 2
+    assert len(RecordFile(path).scanned.records) == 2
 
 
 def test_a_folder_instead_of_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / files.STEPS).mkdir()
-    assert "can't be read" in scan_records(tmp_path / files.STEPS).gaps[0]
+    assert "can't be read" in RecordFile(tmp_path / files.STEPS).scanned.gaps[0]
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "null", "\xff"])

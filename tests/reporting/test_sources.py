@@ -6,7 +6,7 @@ from pathlib import Path
 from seqfit.reporting.sources import show_events, show_sources
 from seqfit.reporting.subject import read_report_subject
 from seqfit.rundir import files
-from seqfit.rundir.events import SnapshotEvent
+from seqfit.rundir.records import SnapshotEvent
 from seqfit.rundir.writer import RunWriter
 
 

@@ -12,8 +12,8 @@ from seqfit.comparison.records import MATRIX, RESULTS
 from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.reporting.subject import SCALING, read_report_subject
 from seqfit.rundir import files
-from seqfit.rundir.events import ParallelEvent
-from seqfit.rundir.writer import add_event
+from seqfit.rundir.records import ParallelEvent
+from seqfit.rundir.writer import RunWriter
 
 
 def set_recipe(run: Path, *overrides: str) -> None:
@@ -67,7 +67,7 @@ def test_older_runs_have_the_number_of_processes_in_an_event(
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
     for run, processes in zip(runs, (2, 4), strict=True):
         edit_manifest(run, launch=f"here-{run.name}")
-        add_event(run, ParallelEvent("ddp", processes))
+        RunWriter.add_event(run, ParallelEvent("ddp", processes))
     assert list(read_report_subject(runs).groups) == ["a (2 processes)", "b (4 processes)"]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.rundir.masking import mask_data, mask_text, mask_values
+from seqfit.rundir.masking import mask_data, mask_text
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_texts_about_tokens_stay_as_they_are(text: str) -> None:
 def test_values_are_masked_by_their_names() -> None:
     given = {"data.token": "abc", "data.api_key": "abc", "train.batch_tokens": 5, "secret": 7, "tokenizer": "t5"}
     masked = {"data.token": "***", "data.api_key": "***", "train.batch_tokens": 5, "secret": "***", "tokenizer": "t5"}
-    assert mask_values(given) == masked
+    assert mask_data(given) == masked
 
 
 def test_the_data_of_an_event_are_masked_at_any_depth() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from seqfit.errors import RunError
 from seqfit.rundir import Run, RunWriter, files
-from seqfit.rundir.reader import is_being_written, nearby_runs, read_records
+from seqfit.rundir.reader import RecordFile, nearby_runs
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def test_the_newest_five_runs_are_named_first(tmp_path: Path, monkeypatch: pytes
 def test_a_truncated_last_line_is_ignored(tmp_path: Path, truncated: bytes) -> None:
     path = tmp_path / "steps.jsonl"
     path.write_bytes(b'{"step": 1}\n{"step": 2}\n' + truncated)
-    assert read_records(path) == [{"step": 1}, {"step": 2}]
+    assert RecordFile(path).read() == [{"step": 1}, {"step": 2}]
 
 
 def test_a_last_line_that_lacks_only_its_newline_counts(tmp_path: Path) -> None:
     path = tmp_path / "steps.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}')
-    assert read_records(path) == [{"step": 1}, {"step": 2}]
+    assert RecordFile(path).read() == [{"step": 1}, {"step": 2}]
 
 
 @pytest.mark.parametrize("damage", [b'{"step": 2, "lo', b"\xff\xfe"])
@@ -58,7 +58,7 @@ def test_a_corrupted_middle_line_is_an_error_in_three_parts_with_its_number(tmp_
     with pytest.raises(
         RunError, match=r"steps\.jsonl, line 2 is not a record .*; only the last may be truncated\. .*remove that"
     ):
-        read_records(path)
+        RecordFile(path).read()
 
 
 def test_a_file_that_was_never_written_has_no_records(run: Run) -> None:
@@ -97,15 +97,15 @@ def test_a_run_killed_while_it_swapped_checkpoints_still_has_the_old_one(run: Ru
 
 def test_a_run_is_being_written_as_long_as_its_lock_is_held(tmp_path: Path) -> None:
     writer = RunWriter.create(tmp_path / "run")
-    assert is_being_written(tmp_path / "run")
+    assert RunWriter.is_writing(tmp_path / "run")
     writer.close()
-    assert not is_being_written(tmp_path / "run")
+    assert not RunWriter.is_writing(tmp_path / "run")
     os.unlink(tmp_path / "run" / files.LOCK)
-    assert not is_being_written(tmp_path / "run")
+    assert not RunWriter.is_writing(tmp_path / "run")
 
 
 def test_looking_at_a_lock_does_not_keep_it(tmp_path: Path) -> None:
     RunWriter.create(tmp_path / "run").close()
-    is_being_written(tmp_path / "run")
+    RunWriter.is_writing(tmp_path / "run")
     (tmp_path / "run" / files.MANIFEST).write_text("{}")
     RunWriter.reopen(tmp_path / "run").close()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seqfit.errors import RunError, SeqfitError
 from seqfit.rundir import files
-from seqfit.rundir.reader import Run, read_records, truncate_records
+from seqfit.rundir.reader import RecordFile, Run
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -29,10 +29,10 @@ def test_a_file_that_is_truncated_anywhere_has_its_complete_lines(written: list[
         content = b"".join(json.dumps(record).encode() + b"\n" for record in written)
         path.write_bytes(content[: len(content) - min(cut, len(content))])
         whole = path.read_bytes().count(b"\n")
-        read = read_records(path)
+        read = RecordFile(path).read()
         assert read[:whole] == written[:whole]
-        truncate_records(path)
-        assert read_records(path) == written[:whole]
+        RecordFile(path).truncate()
+        assert RecordFile(path).read() == written[:whole]
 
 
 @given(

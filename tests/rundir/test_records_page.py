@@ -3,8 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import seqfit
-from seqfit.rundir.events import EVENTS
-from seqfit.rundir.records import EventKind, StepRecord
+from seqfit.rundir.records import EVENTS, EventKind, StepRecord
 from seqfit.rundir.records_page import describe_records
 
 PAGE = Path(seqfit.__file__).parents[1] / "docs" / "records.md"

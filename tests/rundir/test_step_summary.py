@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.rundir.reader import StepSummary, read_last_record, scan_records, summarise_steps
+from seqfit.rundir.reader import RecordFile, StepSummary, summarise_steps
 
 
 def records(*milliseconds: float, tokens: int = 4100, every: int = 10) -> list[dict[str, Any]]:
@@ -44,9 +44,9 @@ def test_a_record_without_a_rate_still_has_its_time() -> None:
 
 def test_the_last_complete_record_is_read_from_the_end(tmp_path: Any) -> None:
     path = tmp_path / "other.jsonl"
-    assert read_last_record(path) is None
+    assert RecordFile(path).read_last() is None
     path.write_text("".join(f'{{"step": {step}, "text": "{"x" * 100}"}}\n' for step in range(2000)) + '{"step": 20')
-    found = read_last_record(path)
+    found = RecordFile(path).read_last()
     assert found is not None
     assert found["step"] == 1999
-    assert len(scan_records(path).gaps) == 1
+    assert len(RecordFile(path).scanned.gaps) == 1

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from seqfit.rundir import Run, RunWriter, StepRecord
-from seqfit.rundir.reader import list_shares, read_time_spent, sum_phases
+from seqfit.rundir import Run, RunWriter
+from seqfit.rundir.reader import list_shares, sum_phases
+from seqfit.rundir.records import StepRecord
 
 STEP: dict[str, Any] = dict.fromkeys(StepRecord.__dataclass_fields__, 1)
 
@@ -59,4 +60,4 @@ def test_a_run_directory_is_read(tmp_path: Path) -> None:
     writer.write_manifest(phase_seconds={"forward": 1.5, "checkpoint": 0.5})
     writer.step(StepRecord(**record(2, 1.0, forward=1.5)))
     writer.close()
-    assert read_time_spent(Run(tmp_path / "run")) == {"forward": 1.5, "checkpoint": 0.5, "other": 0.5}
+    assert Run(tmp_path / "run").time_spent() == {"forward": 1.5, "checkpoint": 0.5, "other": 0.5}

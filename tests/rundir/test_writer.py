@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from seqfit.errors import RunError, TrainingFailed
-from seqfit.rundir import EvaluationRecord, EventKind, EventRecord, Run, RunWriter, StepRecord, files
+from seqfit.rundir import EventKind, Run, RunWriter, files
 from seqfit.rundir.atomic import write_json, write_text
-from seqfit.rundir.events import ResumeEvent, SnapshotEvent
+from seqfit.rundir.records import EvaluationRecord, EventRecord, ResumeEvent, SnapshotEvent, StepRecord
 from tests.processes import started, wait_until
 
 STEP: dict[str, Any] = dict.fromkeys(StepRecord.__dataclass_fields__, 1)
@@ -162,7 +162,8 @@ def test_a_killed_run_leaves_every_record_but_the_truncated_one_readable(tmp_pat
     program = f"""
 import sys
 from pathlib import Path
-from seqfit.rundir import RunWriter, StepRecord
+from seqfit.rundir import RunWriter
+from seqfit.rundir.records import StepRecord
 writer = RunWriter.create(Path(sys.argv[1]))
 writer.write_manifest(status="running")
 for number in range(10**9):

@@ -6,10 +6,10 @@ import pytest
 
 from seqfit.errors import RecipeError
 from seqfit.recipe import Recipe
-from seqfit.recipe.yaml_text import read_yaml
 from seqfit.strategy import Strategy, load_strategy
 from seqfit.strategy.load import dump_strategy, list_strategies
 from seqfit.strategy.schema import LOSSY
+from seqfit.yaml_text import read_yaml
 
 
 def recipe_with(strategy: Any, allow: list[str] | None = None, train: dict[str, Any] | None = None) -> Recipe:

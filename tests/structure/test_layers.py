@@ -14,7 +14,7 @@ import seqfit
 PACKAGE = Path(seqfit.__file__).parent
 # Each line may import from the lines above it, and never from its own.
 LAYERS = (
-    ("errors", "units", "doors"),
+    ("errors", "units", "yaml_text", "doors"),
     ("system",),
     ("hub", "processes", "progress", "tables"),
     ("cache",),

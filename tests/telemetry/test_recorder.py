@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.rundir import files
-from seqfit.rundir.reader import read_records
+from seqfit.rundir.reader import RecordFile
 from seqfit.telemetry import recorder
 from seqfit.telemetry.recorder import SamplerProcess
 from tests.processes import wait_until
@@ -29,7 +29,7 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> Reported:
 
 
 def wait_for_samples(folder: Path, count: int) -> None:
-    wait_until(lambda: len(read_records(folder / files.TELEMETRY)) >= count, f"{count} samples")
+    wait_until(lambda: len(RecordFile(folder / files.TELEMETRY).read()) >= count, f"{count} samples")
 
 
 def test_a_run_is_sampled_until_it_ends_and_gpus_are_replayed(
@@ -37,10 +37,10 @@ def test_a_run_is_sampled_until_it_ends_and_gpus_are_replayed(
 ) -> None:
     with SamplerProcess(tmp_path, 50, reported, replay=recording):
         wait_for_samples(tmp_path, 5)
-    samples = read_records(tmp_path / files.TELEMETRY)
+    samples = RecordFile(tmp_path / files.TELEMETRY).read()
     time.sleep(0.1)
-    assert read_records(tmp_path / files.TELEMETRY) == samples
-    played = read_records(recording / files.TELEMETRY)
+    assert RecordFile(tmp_path / files.TELEMETRY).read() == samples
+    played = RecordFile(recording / files.TELEMETRY).read()
     assert [sample["gpus"] for sample in samples] == [sample["gpus"] for sample in played[: len(samples)]]
     assert reported.events == []
 
@@ -48,7 +48,7 @@ def test_a_run_is_sampled_until_it_ends_and_gpus_are_replayed(
 def test_without_a_gpu_the_host_is_sampled_and_an_event_says_why(tmp_path: Path, reported: Reported) -> None:
     with SamplerProcess(tmp_path, 50, reported, replay=tmp_path):  # a recording without GPUs
         wait_for_samples(tmp_path, 2)
-    samples = read_records(tmp_path / files.TELEMETRY)
+    samples = RecordFile(tmp_path / files.TELEMETRY).read()
     assert {tuple(sample["gpus"]) for sample in samples} == {()}
     assert samples[1]["host"]["memory_bytes"] > 0
     assert reported.events == [("telemetry", f"no GPU readings: {tmp_path / files.TELEMETRY} has no GPU readings")]

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from seqfit.rundir import files
-from seqfit.rundir.reader import read_records
+from seqfit.rundir.reader import RecordFile
 from seqfit.telemetry.gpu import RecordedReader
 from seqfit.telemetry.host import HostReader
 from seqfit.telemetry.sampler import Sampler
@@ -49,7 +49,7 @@ def test_a_killed_run_leaves_its_samples_readable_and_no_process_behind(tmp_path
         run.wait()
     assert run.returncode == -signal.SIGKILL
     wait_until(lambda: has_ended(sampler.pid))
-    samples = read_records(tmp_path / files.TELEMETRY)
+    samples = RecordFile(tmp_path / files.TELEMETRY).read()
     assert len(samples) >= 10
     assert [len(sample["gpus"]) for sample in samples] == [2] * len(samples)
     times = [sample["time"] for sample in samples]
@@ -62,7 +62,7 @@ def test_a_killed_sampler_leaves_every_sample_but_a_truncated_one(tmp_path: Path
         wait_until(lambda: count_lines(tmp_path / files.TELEMETRY) >= 5)
         psutil.Process(run.pid).children()[0].kill()
         run.kill()
-    assert len(read_records(tmp_path / files.TELEMETRY)) >= 5
+    assert len(RecordFile(tmp_path / files.TELEMETRY).read()) >= 5
 
 
 def test_a_sampler_whose_input_somebody_else_holds_open_still_ends_with_its_parent(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_the_sampler_is_no_process_of_the_run_and_counts_its_own_cost(tmp_path: 
     with start_run(tmp_path, recording) as run:
         wait_until(lambda: count_lines(tmp_path / files.TELEMETRY) >= 3)
         run.kill()
-    samples = read_records(tmp_path / files.TELEMETRY)
+    samples = RecordFile(tmp_path / files.TELEMETRY).read()
     assert {sample["host"]["processes"] for sample in samples} == {1}
     costs = [sample["sampler_cpu_seconds"] for sample in samples]
     assert costs == sorted(costs)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from seqfit.rundir import files
-from seqfit.rundir.reader import read_records
+from seqfit.rundir.reader import RecordFile
 from seqfit.telemetry.summary import find_trained, summarise_gpus, summarise_host
 
 
 def test_a_recorded_run_in_a_few_numbers(recording: Path) -> None:
-    samples = read_records(recording / files.TELEMETRY)
+    samples = RecordFile(recording / files.TELEMETRY).read()
     hot, idle = summarise_gpus(samples)
     assert hot.mean_busy_share == pytest.approx(0.93 * 280 / 300, abs=0.01)
     assert hot.peak_temperature_celsius == 85
@@ -23,19 +23,19 @@ def test_a_recorded_run_in_a_few_numbers(recording: Path) -> None:
 
 
 def test_energy_is_that_of_the_run_and_agrees_with_the_power(recording: Path) -> None:
-    samples = read_records(recording / files.TELEMETRY)
+    samples = RecordFile(recording / files.TELEMETRY).read()
     (hot, _) = summarise_gpus(samples)
     powers = [sample["gpus"][0]["power_watts"] for sample in samples[:-1]]
     assert hot.energy_joules == pytest.approx(sum(powers) / 2)
 
 
 def test_what_a_gpu_never_gave_is_none_and_not_zero(recording: Path) -> None:
-    (_, idle) = summarise_gpus(read_records(recording / files.TELEMETRY))
+    (_, idle) = summarise_gpus(RecordFile(recording / files.TELEMETRY).read())
     assert (idle.energy_joules, idle.throttled_shares) == (None, None)
 
 
 def test_the_host_in_a_few_numbers(recording: Path) -> None:
-    host = summarise_host(read_records(recording / files.TELEMETRY))
+    host = summarise_host(RecordFile(recording / files.TELEMETRY).read())
     assert (host.samples, host.seconds) == (300, 149.5)
     assert host.mean_core_share == pytest.approx(0.3)
     assert host.mean_cores_used == pytest.approx(1.1)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.rundir import EvaluationRecord, EventKind, EventRecord, files
+from seqfit.rundir import EventKind, files
+from seqfit.rundir.records import EvaluationRecord, EventRecord
 from tests.tracking.records import START, Recorder, sample, start_run, step_record, write_records
 
 

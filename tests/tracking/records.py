@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from seqfit.recipe.load import dump_recipe, load_recipe
-from seqfit.rundir import EvaluationRecord, EventRecord, RunWriter, StepRecord, files
-from seqfit.rundir.records import GpuReading, HostReading, TelemetryRecord
+from seqfit.rundir import RunWriter, files
+from seqfit.rundir.records import EvaluationRecord, EventRecord, GpuReading, HostReading, StepRecord, TelemetryRecord
 from seqfit.rundir.writer import append_record
 from seqfit.tracking.tracker import Identity, TrackedValue
 

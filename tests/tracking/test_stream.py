@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from seqfit.errors import RunError
-from seqfit.rundir import EvaluationRecord, files
-from seqfit.rundir.reader import RecordTail
+from seqfit.rundir import files
+from seqfit.rundir.reader import RecordFile
+from seqfit.rundir.records import EvaluationRecord
 from seqfit.tracking.stream import HELD_SECONDS, Stream
 from tests.tracking.records import START, sample, step_record, write_records
 
@@ -67,17 +68,17 @@ def test_a_record_says_how_many_steps_it_sums_up(run_path: Path) -> None:
 
 def test_an_incomplete_line_is_left_for_the_next_call(tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
-    tail = RecordTail(file)
-    assert tail.read() == []
+    tail = RecordFile(file)
+    assert tail.read_new() == []
     file.write_bytes('{"time": 1}\n{"time": 2, "message": "ñ'.encode()[:-1])  # truncated inside a character
-    assert tail.read() == [{"time": 1}]
+    assert tail.read_new() == [{"time": 1}]
     file.write_bytes('{"time": 1}\n{"time": 2, "message": "ñ"}\n'.encode())
-    assert tail.read() == [{"time": 2, "message": "ñ"}]
-    assert tail.read() == []
+    assert tail.read_new() == [{"time": 2, "message": "ñ"}]
+    assert tail.read_new() == []
 
 
 @pytest.mark.parametrize("line", [b"{half\n", b"[1]\n", b"\xff\n"])
 def test_a_corrupted_line_is_named(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "x.jsonl").write_bytes(b'{"time": 1}\n' + line)
     with pytest.raises(RunError, match="line 2"):
-        RecordTail(tmp_path / "x.jsonl").read()
+        RecordFile(tmp_path / "x.jsonl").read_new()

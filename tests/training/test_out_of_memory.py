@@ -16,7 +16,7 @@ import seqfit
 from seqfit.errors import OutOfMemory
 from seqfit.rundir.reader import Run
 from seqfit.step.step import TrainStep
-from seqfit.training.oom import is_out_of_memory
+from seqfit.training.oom import find_smaller_micro_batches, is_out_of_memory
 from seqfit.training.snapshot_files import find_snapshots
 from seqfit.training.view import SilentView
 
@@ -268,3 +268,11 @@ def test_oom_after_an_update_does_not_repeat_it(exact: Recipe, tmp_path: Path, m
     assert any("back to the snapshot" in event["message"] for event in run.events())
     for left, right in zip(whole.steps(), run.steps(), strict=True):
         assert left["loss"] == pytest.approx(right["loss"], abs=1e-4)
+
+
+def test_a_resume_splits_micro_batches_as_the_events_after_its_snapshot_say() -> None:
+    def event(step: int, tokens: int | None, kind: str = "out-of-memory") -> dict[str, Any]:
+        return {"kind": kind, "message": "", "data": {"step": step, "micro_batch_tokens": tokens}}
+
+    events = [event(3, 900), event(7, 400), event(7, 200), event(8, None), event(9, 100, "plan"), {"kind": "plan"}]
+    assert find_smaller_micro_batches(events, after=3) == {7: 200}

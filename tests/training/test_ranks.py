@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load_file
 
 import seqfit
-from seqfit.rundir.notes import FAULTS, read_notes
+from seqfit.rundir.notes import RankNotes
 from seqfit.rundir.reader import Run
 from seqfit.training.snapshot_files import find_snapshots
 from tests.processes import ROOT, run_forks, started, wait_until
@@ -193,7 +193,7 @@ def test_oom_during_a_collective_restarts_all_from_the_snapshot(recipe: Recipe, 
     assert [code for code, _ in ended] == [76, 76]
     assert "during a collective" in ended[1][1]
     assert "another process of this run has exited" in ended[0][1]
-    (note,) = read_notes(tmp_path / "run")
+    (note,) = RankNotes(tmp_path / "run").read()
     assert note.data["step"] == 5
     assert [code for code, _ in start_ranks(recipe, tmp_path / "run", "none", "--resume")] == [0, 0]
     run = Run(tmp_path / "run")
@@ -285,7 +285,7 @@ def test_a_refused_start_does_not_become_a_resume(
     place = stopped("ddp", 2, tmp_path / "run")
     before = (place / "steps.jsonl").read_text()
     recipe["train"]["steps"] = 7
-    launcher = {FAULTS: str(tmp_path / "faults"), "TORCHELASTIC_RUN_ID": "another"}
+    launcher = {RankNotes.FAULTS: str(tmp_path / "faults"), "TORCHELASTIC_RUN_ID": "another"}
     for restarts in ("0", "1"):
         own = launcher | {"TORCHELASTIC_RESTART_COUNT": restarts}
         first, _ = start_ranks(recipe, place, "none", own=own)

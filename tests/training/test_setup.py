@@ -14,7 +14,7 @@ from seqfit.model.load import load_model
 from seqfit.parallel.world import World
 from seqfit.recipe import load as load_module
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.rundir.events import FallbackEvent
+from seqfit.rundir.records import FallbackEvent
 from seqfit.training import setup as training_setup
 from seqfit.training.measurement import RunPrediction
 from seqfit.training.setup import build_setup, resolve

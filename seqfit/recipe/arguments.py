@@ -33,7 +33,6 @@ from seqfit.system import quote
 
 ArgumentKind = Literal["recipe", "script", "data", "run", "comparison", "model", "folder", "hub"]
 RECIPES: tuple[ArgumentKind, ...] = ("recipe", "run")
-DATA: tuple[ArgumentKind, ...] = ("data", "folder", "hub")
 RUN_RECIPE = "recipe.yaml"  # what a run directory calls its recipe
 _COMPARISON = "comparison.yaml"
 _MODEL_CONFIG = "config.json"

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from seqfit.errors import RecipeError
-from seqfit.recipe import resolve as module
-from seqfit.recipe.resolve import DATA, RECIPES, ArgumentKind, check_kind, resolve
+from seqfit.recipe import arguments as module
+from seqfit.recipe.arguments import RECIPES, ArgumentKind, check_kind, resolve
 
+DATA: tuple[ArgumentKind, ...] = ("data", "folder", "hub")
 ALL: tuple[ArgumentKind, ...] = ("recipe", "script", "data", "run", "comparison", "model", "folder", "hub")
 
 

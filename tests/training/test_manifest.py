@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.rundir.writer import collect_versions, find_commit
+from seqfit.training.state import collect_versions, find_commit
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_versions_are_those_that_are_installed() -> None:
 
 
 def test_a_package_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqfit.rundir.writer._PACKAGES", ("no-such-package",))
+    monkeypatch.setattr("seqfit.training.state._PACKAGES", ("no-such-package",))
     assert list(collect_versions()) == ["python"]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from seqfit.recipe.yaml_text import read_yaml, write_yaml
+from seqfit.yaml_text import flatten, read_yaml, write_yaml
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,11 @@ def test_order_is_kept() -> None:
 @pytest.mark.parametrize("key", ["\x85", "a\u2029b"])
 def test_a_key_with_a_rare_line_end_is_read_back(key: str) -> None:
     assert read_yaml(write_yaml({key: None}))[0] == {key: None}
+
+
+def test_nested_fields_become_dotted_names() -> None:
+    assert flatten({"train": {"steps": 3, "optimizer": {"name": "adamw"}}, "allow": ["bf16"]}) == {
+        "train.steps": 3,
+        "train.optimizer.name": "adamw",
+        "allow": ["bf16"],
+    }

@@ -1,4 +1,4 @@
-"""Recipes as YAML 1.2 text: text -> plain values, plain values -> text.
+"""YAML 1.2: text -> plain values, plain values -> text; and plain values by dotted names.
 
 PyYAML reads YAML 1.1, where a learning rate of 3e-4 is a string and PubMedQA's labels yes, no, maybe are true, false
 and a string. YAML 1.2 has none of this:
@@ -11,12 +11,13 @@ Strings are quoted on writing so that readers of both versions get the same valu
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 _TAG = "tag:yaml.org,2002:"
-# The core schema of YAML 1.2.2, section 10.3.2. Dates stay text: no field of a recipe is one.
+# The core schema of YAML 1.2.2, section 10.3.2. Dates stay text: no field of ours is one.
 _SCALARS = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
@@ -91,3 +92,12 @@ def write_flow(value: Any) -> str:
 
 def _dump(values: Any, *, allow_unicode: bool) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=allow_unicode, width=120)
+
+
+def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """{'train': {'steps': 3}} -> {'train.steps': 3}; a list is one value."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        path = f"{above}.{key}" if above else key
+        flat |= flatten(value, path) if isinstance(value, Mapping) else {path: value}
+    return flat
