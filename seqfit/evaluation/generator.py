@@ -58,10 +58,9 @@ from seqfit.model import (
     score_targets,
     token_loss_sum,
 )
-from seqfit.recipe import LABEL_JOINT
 from seqfit.rundir import FallbackEvent
 from seqfit.step import Precision
-from seqfit.tasks import ClassifierHead, Label, write_score
+from seqfit.tasks import ClassifierHead, Label
 
 _GenerationProgress = Callable[[int, int], None]
 
@@ -69,7 +68,6 @@ _GenerationProgress = Callable[[int, int], None]
 # 1,024, 2,048 and 4,096 tokens; decoding 0.86, 0.73 and 0.71 of the encoder's time with 32, 64 and 128 rows at once.
 CPU_PIECE_TOKENS = 2048
 DECODED_ROWS = 128
-_SCORE_DIGITS = 6  # significant ones: fewer would make scores equal, and more are rounding errors
 DECODED_CACHE_BYTES = 2**30  # of queued rows; a single piece may have more
 
 
@@ -263,10 +261,10 @@ class _LabelQueue(_ImmediateQueue):
         rows = piece.rows.tolist()
         match head.problem_type:
             case "regression":
-                texts = [write_score(value, _SCORE_DIGITS) for value in logits_BC[:, 0].tolist()]
+                texts = list(map(head.write_score, logits_BC[:, 0].tolist()))
             case "multi_label_classification":
                 probabilities = logits_BC.sigmoid().tolist()
-                texts = write_labels(head, probabilities, self._generator.threshold)
+                texts = head.write_labels(probabilities, self._generator.threshold)
                 self.probabilities.update(zip(rows, probabilities, strict=True))
             case _:
                 texts = [head.labels[index] for index in logits_BC.argmax(-1).tolist()]
@@ -363,14 +361,6 @@ def _build_queue(generator: Generator) -> _GenerationQueue:
     return _SearchQueue(generator)
 
 
-def write_labels(head: ClassifierHead, probabilities: Sequence[Sequence[float]], threshold: float) -> list[str]:
-    """The labels whose probability is above the threshold, joined, or the text for no label."""
-    labels = (
-        [label for label, value in zip(head.labels, row, strict=True) if value > threshold] for row in probabilities
-    )
-    return [LABEL_JOINT.join(found) or head.no_label for found in labels]
-
-
 def adjust_threshold(
     generator: Generator, split: Split, rows: RowNumbers, generated: Generated
 ) -> tuple[Generated, Threshold | None]:
@@ -382,7 +372,7 @@ def adjust_threshold(
     found = find_threshold(np.array(generated.probabilities), applies)
     if found is None:
         return generated, None
-    return replace(generated, texts=write_labels(generator.head, generated.probabilities, found.value)), found
+    return replace(generated, texts=generator.head.write_labels(generated.probabilities, found.value)), found
 
 
 def explain_fallback(generator: Generator) -> list[FallbackEvent]:

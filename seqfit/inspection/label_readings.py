@@ -22,7 +22,7 @@ from seqfit.data import AGREED, DataRow, score_role
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.columns import ColumnProfile
 from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, length_of, list_or
-from seqfit.tasks import columns_of, parse_list, render_list, render_template
+from seqfit.tasks import columns_of, render_list, render_template
 
 _CLEAR = 0.35  # the margin of the best label column over the second
 _MOSTLY_EMPTY = 0.05  # share of filled rows: the result of a stray separator
@@ -394,9 +394,9 @@ def find_written_lists(target: str, samples: Mapping[str, Sequence[DataRow]]) ->
 
 
 def _share_of_lists(target: str, rows: Sequence[DataRow]) -> float:
-    texts = [cell for row in rows if isinstance(cell := _cell(target, row), str)]
-    lists = [items for text in texts if text.startswith(("['", '["')) and (items := parse_list(text))]
-    return len(lists) / len(texts) if texts else 0.0
+    texts = [row for row in rows if isinstance(_cell(target, row), str)]
+    lists = sum(render_list(target, row, parse=True) != [render_template(target, row)] for row in texts)
+    return lists / len(texts) if texts else 0.0
 
 
 def find_choice_base(target: str, choices: str | list[str], rows: Sequence[DataRow]) -> LabelKind:

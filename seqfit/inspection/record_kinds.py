@@ -15,10 +15,10 @@ from typing import Any
 from seqfit.data import LANGUAGES, DataRow, Name, score_role
 from seqfit.errors import DataError
 from seqfit.recipe import SourceRecipe
-from seqfit.tasks import SPEAKER_KEYS, TEXT_KEYS, columns_of
+from seqfit.tasks import TurnKeys, columns_of
 
-_SPEAKERS = set(SPEAKER_KEYS) - {"name"}
-_SAID = set(TEXT_KEYS)
+_SPEAKERS = set(TurnKeys.SPEAKERS) - {"name"}
+_SAID = set(TurnKeys.TEXTS)
 _CONVERSATIONS = {
     *("conversations", "conversation", "messages", "turns", "dialog", "dialogue", "utterances", "chat", "chosen"),
 }

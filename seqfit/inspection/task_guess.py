@@ -29,7 +29,7 @@ from seqfit.inspection.reading import TITLES
 from seqfit.inspection.roles import FoundReading, Hints, Reading, find_reading, find_task, list_columns
 from seqfit.recipe import TaskRecipe
 from seqfit.system import quote
-from seqfit.tasks import TEXT_KEYS, column_text, columns_of, has_columns, render_template, turn_keys
+from seqfit.tasks import TurnKeys, column_text, columns_of, has_columns, render_template
 
 TASKS: tuple[str, ...] = get_args(TaskRecipe.model_fields["name"].annotation)
 _SHOWN_CHARS = 60
@@ -258,7 +258,7 @@ def _with_speakers(reading: Reading, rows: Sequence[DataRow]) -> Reading:
     for path in columns_of(source):
         outer, _, last = path.rpartition(".")
         values = [row[outer] for row in rows if row.get(outer)]
-        if last in TEXT_KEYS and values and all(turn_keys(value) is not None for value in values):
+        if last in TurnKeys.TEXTS and values and all(map(TurnKeys.find, values)):
             source = source.replace(f"{{{path}}}", f"{{{outer}}}")
     return replace(reading, source=source)
 

@@ -8,7 +8,6 @@ elsewhere is still prompted as in training.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from seqfit.errors import ModelError
 from seqfit.model.decode import build_generation_config
 from seqfit.model.load import load_model, load_tokenizer, quiet
 from seqfit.model.trainable import has_adapters, merged_state_dict, save_adapter
-from seqfit.recipe import LABEL_JOINT, ModelRecipe, TaskRecipe
+from seqfit.recipe import ModelRecipe, TaskRecipe
 from seqfit.rundir import replace_folder, start_draft
-from seqfit.tasks import LETTERS, columns_of, head_of, render_template, show_choices
+from seqfit.tasks import build_task, columns_of, head_of
 
 _FILE = "seqfit.json"
 
@@ -41,19 +40,8 @@ class GenerationMetadata:
         """The same of the model before fine-tuning."""
         return replace(self, step=0)
 
-    def own_texts(self) -> Iterator[str]:
-        """What the task adds to the texts of any row: its templates with '.' for each column, and its fixed answers."""
-        for prefix, given in ((self.task.prefix, self.task.source), ("", self.task.target)):
-            for template in [given] if isinstance(given, str) else given:
-                yield prefix + render_template(template, dict.fromkeys(columns_of(template), "."))
-        yield from (*self.task.label_values, self.task.no_answer, *filter(None, (self.task.missing_target,)))
-        match self.task.name:
-            case "multilabel":
-                yield f"{LABEL_JOINT.join(self.task.label_values)}{LABEL_JOINT}{self.task.no_label}"
-            case "multiple-choice":
-                yield show_choices(["."] * len(LETTERS))
-            case "regression":
-                yield "-0.123456789"
+    def own_texts(self) -> list[str]:
+        return build_task(self.task).own_texts()
 
 
 @dataclass(frozen=True)

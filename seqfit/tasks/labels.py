@@ -12,7 +12,7 @@ The one idea: labels are compared without case and white space, and a value that
     multilabel, labels joy anger     ClassifierHead(("joy", "anger"), "multi_label_classification")  any of them
     regression                       ClassifierHead(("score",), "regression")                        a number
 
-`find_label_problems` reports label counts that train without an error but not as intended: a column of scores as
+`Task.find_label_problems` reports label counts that train without an error but not as intended: a column of scores as
 classes, a file with only one class.
 
     classify, {"ham": 930, "spam": 70}   ->  "930 of 1,000 rows (93.0%) have the label 'ham': ..."
@@ -28,7 +28,7 @@ from typing import Literal
 
 from seqfit.errors import RowError, did_you_mean
 from seqfit.recipe import HEAD_TASKS, LABEL_JOINT, TaskRecipe
-from seqfit.tasks.number import read_score
+from seqfit.tasks.number import read_score, write_score
 from seqfit.tasks.rules import fold_word
 from seqfit.tasks.task import Task
 from seqfit.tasks.template import (
@@ -42,6 +42,7 @@ from seqfit.tasks.template import (
 )
 from seqfit.units import format_share
 
+_SCORE_DIGITS = 6  # significant ones: fewer would make scores equal, and more are rounding errors
 _YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 
 
@@ -93,6 +94,9 @@ class ClassifyTask(LabelTask):
     def _target(self, row: TemplateRow, row_id: str) -> str:
         return self.label_words[self.label_of(row, row_id)]
 
+    def find_label_problems(self, targets: Mapping[str, int]) -> list[str]:
+        return list(_find_class_problems(self.label_words, targets)) if targets else []
+
 
 class MultilabelTask(LabelTask):
     """Any number of labels per row, joined in the order of task.labels; a classifier predicts yes or no for each."""
@@ -120,6 +124,12 @@ class MultilabelTask(LabelTask):
     def _target(self, row: TemplateRow, row_id: str) -> str:
         words = [word for word, applies in zip(self.label_words, self.label_of(row, row_id), strict=True) if applies]
         return LABEL_JOINT.join(words) or self.recipe.no_label or ""
+
+    def own_texts(self) -> list[str]:
+        return [*super().own_texts(), LABEL_JOINT.join([*self.label_words, str(self.recipe.no_label)])]
+
+    def find_label_problems(self, targets: Mapping[str, int]) -> list[str]:
+        return list(_find_multilabel_problems(self.recipe, targets)) if targets else []
 
     def _flagged(self, row: TemplateRow, row_id: str) -> list[str]:
         """The columns that hold yes."""
@@ -178,6 +188,16 @@ class ClassifierHead:
     problem_type: ProblemType = "single_label_classification"
     no_label: str = ""  # multilabel: the text of a row without labels
 
+    def write_score(self, value: float) -> str:
+        return write_score(value, _SCORE_DIGITS)
+
+    def write_labels(self, probabilities: Sequence[Sequence[float]], threshold: float) -> list[str]:
+        """The labels whose probability is above the threshold, joined, or the text for no label."""
+        labels = (
+            [label for label, value in zip(self.labels, row, strict=True) if value > threshold] for row in probabilities
+        )
+        return [LABEL_JOINT.join(found) or self.no_label for found in labels]
+
 
 def head_of(task: TaskRecipe) -> ClassifierHead | None:
     """The head of a task that a classifier can do, else None."""
@@ -187,32 +207,18 @@ def head_of(task: TaskRecipe) -> ClassifierHead | None:
     return ClassifierHead(labels, _PROBLEM_TYPES[task.name], task.no_label or "")
 
 
-_MOST_SHARE = 0.9  # of the rows in one class
+MOST_SHARE = 0.9  # of the rows in one class
 _ROWS_PER_CLASS = 10
 _MOST_NAMED = 5
 
 
-def find_label_problems(task: TaskRecipe, targets: Mapping[str, int]) -> list[str]:
-    """Problems with the targets of the training rows; `targets` says how often each target text occurs."""
-    rows = sum(targets.values())
-    if rows == 0:
-        return []
-    match task.name:
-        case "classify":
-            return list(_find_class_problems(list(task.label_values), targets, rows))
-        case "multilabel":
-            return list(_find_multilabel_problems(task, targets, rows))
-        case "regression":
-            return list(_find_score_problems(targets, rows))
-    return []
-
-
-def _find_class_problems(labels: Sequence[str], counts: Mapping[str, int], rows: int) -> Iterator[str]:
+def _find_class_problems(labels: Sequence[str], counts: Mapping[str, int]) -> Iterator[str]:
+    rows = sum(counts.values())
     yield from _find_count_problems(labels, counts, rows)
     most, count = max(counts.items(), key=lambda item: item[1])
     if len(counts) == 1:
         yield f"all {rows:,} rows have the label '{most}': there is nothing to learn. Check task.target and task.labels"
-    elif count >= _MOST_SHARE * rows:
+    elif count >= MOST_SHARE * rows:
         yield (
             f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{most}': a model that always "
             "predicts it is right as often. Compare macro_f1, not only the accuracy"
@@ -226,8 +232,8 @@ def _find_class_problems(labels: Sequence[str], counts: Mapping[str, int], rows:
         )
 
 
-def _find_multilabel_problems(task: TaskRecipe, targets: Mapping[str, int], rows: int) -> Iterator[str]:
-    none = task.no_label or ""
+def _find_multilabel_problems(task: TaskRecipe, targets: Mapping[str, int]) -> Iterator[str]:
+    none, rows = task.no_label or "", sum(targets.values())
     counts: Counter[str] = Counter()
     for text, count in targets.items():
         counts.update(dict.fromkeys([] if text == none else text.split(LABEL_JOINT), count))
@@ -237,21 +243,11 @@ def _find_multilabel_problems(task: TaskRecipe, targets: Mapping[str, int], rows
         share = format_share(unlabelled / rows)
         yield f"{unlabelled:,} of {rows:,} rows ({share}) have no label: their target is '{none}'"
     for label, count in counts.items():
-        if count >= _MOST_SHARE * rows:
+        if count >= MOST_SHARE * rows:
             yield (
                 f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{label}': a model that "
                 "always predicts it is right as often"
             )
-
-
-def _find_score_problems(targets: Mapping[str, int], rows: int) -> Iterator[str]:
-    most, count = max(targets.items(), key=lambda item: item[1])
-    if len(targets) == 1:
-        yield f"all {rows:,} rows have the score {most}: there is nothing to learn. Check task.target"
-    elif count >= _MOST_SHARE * rows:
-        yield f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the score {most}"
-    elif len(targets) == 2:
-        yield f"there are only two scores, {' and '.join(sorted(targets))}: if they are classes, set task.name=classify"
 
 
 def _find_count_problems(labels: Sequence[str], counts: Mapping[str, int], rows: int) -> Iterator[str]:

@@ -11,12 +11,14 @@ number.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from seqfit.errors import RowError
+from seqfit.tasks.labels import MOST_SHARE
 from seqfit.tasks.number import find_final_number, read_score, round_score, write_score
 from seqfit.tasks.task import Task
 from seqfit.tasks.template import TemplateRow
+from seqfit.units import format_share
 
 
 class RegressionTask(Task):
@@ -32,6 +34,21 @@ class RegressionTask(Task):
         """The number in the text, or the text if it has none."""
         answer = super().extract(generated)
         return find_final_number(answer) or answer
+
+    def own_texts(self) -> list[str]:
+        return [*super().own_texts(), "-0.123456789"]
+
+    def find_label_problems(self, targets: Mapping[str, int]) -> list[str]:
+        most, count = max(targets.items(), key=lambda item: item[1], default=("", 0))
+        rows = sum(targets.values())
+        if len(targets) == 1:
+            return [f"all {rows:,} rows have the score {most}: there is nothing to learn. Check task.target"]
+        if targets and count >= MOST_SHARE * rows:
+            return [f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the score {most}"]
+        if len(targets) == 2:
+            scores = " and ".join(sorted(targets))
+            return [f"there are only two scores, {scores}: if they are classes, set task.name=classify"]
+        return []
 
     def _target(self, row: TemplateRow, row_id: str) -> str:
         return round_score(self.label_of(row, row_id))
