@@ -40,8 +40,9 @@ from seqfit.data.separated import (
     read_separated_records,
     strip_separator_line,
 )
-from seqfit.data.text_files import find_encoding, read_beginning, read_text_lines, require_file
+from seqfit.data.text_files import find_encoding, read_beginning, read_text_lines
 from seqfit.errors import DataError, HeaderUnsure, did_you_mean
+from seqfit.paths import require_file
 
 FORMATS = ("json", "jsonl", "csv", "tsv", "psv", "parquet", "excel", "squad", "labelled", "classes", "parallel")
 ENDINGS = {

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from seqfit.data.archives import ARCHIVE_ENDINGS, is_archive, plain_file_name, unpack
-from seqfit.data.content import recognise_format, split_of
+from seqfit.data.content import recognise_format
 from seqfit.data.file_groups import (
     ABOUT_THE_LABELS,
     ALL,
@@ -51,16 +51,16 @@ from seqfit.data.file_tables import (
     list_names,
     options_of,
 )
-from seqfit.data.formats import ENDINGS, detect_format, ending, knows_header, read_rows
+from seqfit.data.formats import knows_header, read_rows
 from seqfit.data.hub_tables import find_hub_tables
 from seqfit.data.json_stream import find_json_layout
+from seqfit.data.layout import ENDINGS, detect_format, ending
+from seqfit.data.name_words import split_of
 from seqfit.data.nested import spread_rows
 from seqfit.data.rows import BadRow, DataRow
-from seqfit.data.text_files import list_folder, require_file
 from seqfit.errors import DataError, HeaderUnsure, did_you_mean
+from seqfit.paths import list_folder, require_file
 from seqfit.recipe import SPLITS, SourceRecipe
-
-__all__ = ["ALL", "DataTable", "find_tables", "split_of"]
 
 _JOIN_SAMPLE = 1000
 _ORDER = ("train", ALL, "validation", "test")

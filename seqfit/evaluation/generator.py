@@ -23,20 +23,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.data import (
-    IGNORED_LABEL,
-    MicroBatch,
-    MicroBatchRule,
-    Padding,
-    RowLengths,
-    RowNumbers,
-    Split,
-    TokenIds,
-    collate_rows,
-    split_micro_batches,
-)
+from seqfit.data import MicroBatch, MicroBatchRule, Padding, TokenizedSplit
 from seqfit.evaluation.threshold import DEFAULT_THRESHOLD, Threshold, find_threshold
 from seqfit.model import (
     GreedyRule,
@@ -63,6 +53,9 @@ from seqfit.step import Precision
 from seqfit.tasks import ClassifierHead, Label
 
 _GenerationProgress = Callable[[int, int], None]
+_Rows = NDArray[np.int64]
+_Lengths = NDArray[np.int32]
+_Ids = NDArray[np.integer]
 
 # Measured with t5-small on DialogSum, one core, CPU time: the encoder took 120, 128 and 143 ms per row in pieces of
 # 1,024, 2,048 and 4,096 tokens; decoding 0.86, 0.73 and 0.71 of the encoder's time with 32, 64 and 128 rows at once.
@@ -122,14 +115,14 @@ class Generator:
 
 
 def generate_split(
-    generator: Generator, split: Split, rows: RowNumbers, progress: _GenerationProgress | None = None
+    generator: Generator, split: TokenizedSplit | _SourcesOnly, rows: _Rows, progress: _GenerationProgress | None = None
 ) -> Generated:
     """Texts and loss for some rows of a split."""
     rule, padding, queue = generator.rule, generator.padding, _build_queue(generator)
     terms, total = 0, len(np.unique(rows))
     with evaluating(generator.model), generator.precision.autocast():
-        for piece in split_micro_batches(rows, split.source_lengths, split.target_lengths, rule):
-            batch = collate_rows(split, piece, rule, padding)
+        for piece in rule.split(rows, split.source_lengths, split.target_lengths):
+            batch = MicroBatch.load(split, piece, rule, padding)
             starts = _find_starts(generator, split, piece)
             queue.add(_Piece(piece, split.source_lengths[piece], split.target_lengths[piece], batch, starts))
             terms += batch.target_tokens or batch.examples
@@ -143,7 +136,7 @@ def generate_split(
 
 
 def generate_sources(
-    generator: Generator, sources: Sequence[TokenIds], languages: Sequence[str | None] | None = None
+    generator: Generator, sources: Sequence[_Ids], languages: Sequence[str | None] | None = None
 ) -> list[str]:
     """Texts for tokenized sources, in their order; `languages` are the codes of the target languages."""
     blank = blank_label(generator.model.config)
@@ -151,7 +144,7 @@ def generate_sources(
     return generate_split(generator, split, np.arange(len(sources))).texts
 
 
-def _find_starts(generator: Generator, split: Split, rows: RowNumbers) -> list[Start] | None:
+def _find_starts(generator: Generator, split: TokenizedSplit | _SourcesOnly, rows: _Rows) -> list[Start] | None:
     """How generation starts for each row, if rows differ in that."""
     if generator.start_of is None:
         return None
@@ -174,16 +167,16 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
 class _SourcesOnly:
     """Sources in the form of a split, with empty targets, so that there is no loss."""
 
-    def __init__(self, sources: Sequence[TokenIds], languages: Sequence[str | None], blank: Label) -> None:
+    def __init__(self, sources: Sequence[_Ids], languages: Sequence[str | None], blank: Label) -> None:
         self._blank = blank
         self._sources = sources
         self._languages = languages
         self.weights = [1.0]
-        self.source_lengths: RowLengths = np.array([len(source) for source in sources], dtype=np.int32)
-        self.target_lengths: RowLengths = np.ones_like(self.source_lengths)  # the start token
+        self.source_lengths: _Lengths = np.array([len(source) for source in sources], dtype=np.int32)
+        self.target_lengths: _Lengths = np.ones_like(self.source_lengths)  # the start token
         self.source_index = np.zeros_like(self.source_lengths)
 
-    def token_ids(self, row: int) -> tuple[TokenIds, TokenIds]:
+    def token_ids(self, row: int) -> tuple[_Ids, _Ids]:
         return self._sources[row], np.array([], dtype=np.int64)
 
     def label(self, _row: int) -> Label:
@@ -197,9 +190,9 @@ class _SourcesOnly:
 class _Piece:
     """Rows that go through the encoder together."""
 
-    rows: RowNumbers
-    source_lengths: RowLengths
-    target_lengths: RowLengths
+    rows: _Rows
+    source_lengths: _Lengths
+    target_lengths: _Lengths
     batch: MicroBatch  # on the host
     starts: list[Start] | None  # if rows differ in how generation starts
 
@@ -208,8 +201,8 @@ class _Piece:
 class _Queued:
     """Rows that are encoded and not yet decoded."""
 
-    rows: RowNumbers
-    target_lengths: RowLengths
+    rows: _Rows
+    target_lengths: _Lengths
     sources: Sources
     starts: list[Start] | None
 
@@ -236,7 +229,7 @@ class _GenerationQueue(ABC):
         """Syncs with the device."""
         return sum(map(float, self._losses))
 
-    def _write(self, rows: RowNumbers, ids_BT: torch.Tensor) -> None:
+    def _write(self, rows: _Rows, ids_BT: torch.Tensor) -> None:
         texts = self._generator.tokenizer.batch_decode(ids_BT, skip_special_tokens=True)
         self.texts.update(zip(rows.tolist(), texts, strict=True))
 
@@ -342,7 +335,7 @@ class _GreedyQueue(_GenerationQueue):
         answered = find_answered(likeliest_BT, labels_BT, self._rule, piece.starts).tolist()
         done = [position for position, is_answered in enumerate(answered) if is_answered]
         if done:
-            ids_BT = labels_BT[done].masked_fill(labels_BT[done] == IGNORED_LABEL, self._rule.pad_id)
+            ids_BT = labels_BT[done].masked_fill(labels_BT[done] == MicroBatch.IGNORED_LABEL, self._rule.pad_id)
             self._write(piece.rows[done], F.pad(ids_BT, (1, 0), value=self._rule.start_id))
         return [position for position, is_answered in enumerate(answered) if not is_answered]
 
@@ -362,7 +355,7 @@ def _build_queue(generator: Generator) -> _GenerationQueue:
 
 
 def adjust_threshold(
-    generator: Generator, split: Split, rows: RowNumbers, generated: Generated
+    generator: Generator, split: TokenizedSplit, rows: _Rows, generated: Generated
 ) -> tuple[Generated, Threshold | None]:
     """Texts with the labels above the threshold that is best on these rows; unchanged if there are no probabilities."""
     if generated.probabilities is None:

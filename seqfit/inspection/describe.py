@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data import DataTable, TextEncoder, TokenizedSplit, find_tables, prepare_data, truncate
+from seqfit.data import DataTable, TextEncoder, TokenizedSplit, find_tables, prepare_data
 from seqfit.errors import format_error
 from seqfit.inspection.findings import find_problems
 from seqfit.inspection.report import (
@@ -341,15 +341,13 @@ class _SplitDescription:
             of_class = (Token(example.target, label, special=False),) if isinstance(label, int) else ()
             target_tokens = TokenView(of_class, 0, ())
         else:
-            tail = self._encoder.target_tail(split.target_language(row))
-            target_tokens = self._view_tokens(truncate(target, self._task.max_target_tokens, tail))
+            limit, language = self._task.max_target_tokens, split.target_language(row)
+            target_tokens = self._view_tokens(self._encoder.truncate_target(target, limit, language))
         return ExampleView(
             row_id=example.id,
             source=example.source,
             target=example.target,
-            source_tokens=self._view_tokens(
-                truncate(source, self._task.max_source_tokens, self._encoder.source_tail())
-            ),
+            source_tokens=self._view_tokens(self._encoder.truncate_source(source, self._task.max_source_tokens)),
             target_tokens=target_tokens,
         )
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from seqfit.data import BadRow, DataRow, DataTable, read_text_lines
+from seqfit.data import BadRow, DataTable, read_file
 from seqfit.errors import DataError, RecipeError
 from seqfit.inspection.columns import MISSING
 from seqfit.recipe import SourceRecipe
-from seqfit.tasks import choose_template, fold_word, render_list, render_template
+from seqfit.tasks import TemplateRow, choose_template, fold_word, render_list, render_template
 
 _MOST_LABELS = 1000
 _CLASS_FILES = ("classes.txt", "labels.txt", "mapping.txt", "label_names.txt", "emotions.txt")
@@ -56,7 +56,7 @@ def find_labels(
     return spellings if any(shown.values()) else labels
 
 
-def _labels_of(row: DataRow, task: Mapping[str, Any]) -> list[str]:
+def _labels_of(row: TemplateRow, task: Mapping[str, Any]) -> list[str]:
     try:
         template = choose_template(task["target"], row)
         if task["name"] == "multilabel" or task.get("annotations"):
@@ -106,7 +106,7 @@ def _read_class_names(source: SourceRecipe, labels: list[str]) -> list[str]:
     for name in _CLASS_FILES:
         if not (folder / name).is_file():
             continue
-        lines = [line.strip() for line in read_text_lines(folder / name) if line.strip()]
+        lines = [text for line in read_file(folder / name) if (text := str(line).strip())]
         numbered = dict(line.split("\t")[:2] for line in lines if line.count("\t"))
         if set(labels) <= set(numbered):
             return [numbered[label] for label in labels]

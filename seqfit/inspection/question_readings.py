@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from seqfit.data import Name, score_role
 from seqfit.errors import DataError
+from seqfit.inspection.column_names import Name, score_role
 from seqfit.inspection.columns import ColumnProfile
 from seqfit.inspection.reading import (
     TITLES,

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from seqfit.data import find_languages, score_role
 from seqfit.errors import RecipeError
+from seqfit.inspection.column_names import find_languages, score_role
 from seqfit.inspection.columns import ColumnProfile
 from seqfit.inspection.label_readings import (
     find_classes,

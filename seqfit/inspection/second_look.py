@@ -19,10 +19,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqfit.data import BadRow, DataRow, DataTable
+from seqfit.data import BadRow, DataTable
 from seqfit.errors import DataError, RecipeError, SeqfitError
 from seqfit.inspection.columns import profile_columns
-from seqfit.tasks import choose_template, column_text, columns_of, render_template
+from seqfit.tasks import TemplateRow, choose_template, column_text, columns_of, render_template
 from seqfit.units import format_share
 
 _FEW_LABELS = 50
@@ -39,7 +39,7 @@ def find_deciding_column(task: Mapping[str, Any], tables: Mapping[str, DataTable
         return None
     read = itertools.chain.from_iterable(table.read() for table in tables.values())
     rows = [row for row in itertools.islice(read, _ROWS) if not isinstance(row, BadRow)]
-    by_text: dict[str, list[DataRow]] = {}
+    by_text: dict[str, list[TemplateRow]] = {}
     for row in rows:
         if (text := _render_side(source, row)) is not None:
             by_text.setdefault(text, []).append(row)
@@ -56,7 +56,7 @@ def find_deciding_column(task: Mapping[str, Any], tables: Mapping[str, DataTable
     return None
 
 
-def _decides(column: str, target: str, group: list[DataRow]) -> bool:
+def _decides(column: str, target: str, group: list[TemplateRow]) -> bool:
     """Whether rows of one text with the same value have the same target."""
     targets: dict[str, set[str | None]] = {}
     for row in group:
@@ -64,14 +64,14 @@ def _decides(column: str, target: str, group: list[DataRow]) -> bool:
     return len(targets) > 1 and all(len(found) == 1 for found in targets.values())
 
 
-def _render_side(template: str, row: DataRow) -> str | None:
+def _render_side(template: str, row: TemplateRow) -> str | None:
     try:
         return render_template(template, row)
     except SeqfitError:
         return None
 
 
-def find_suspicions(task: Mapping[str, Any], rows: Sequence[DataRow]) -> list[str]:
+def find_suspicions(task: Mapping[str, Any], rows: Sequence[TemplateRow]) -> list[str]:
     """Warnings about data that was probably not read as intended."""
     pairs: list[tuple[str, str]] = []
     for row in rows:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from seqfit.data import Batching, MicroBatchRule
+from seqfit.data import MicroBatchRule
 from seqfit.hardware import set_malloc_policy
 from seqfit.model import LossModel, LossRule, PackedModel, add_adapters, choose_lora, family_of, freeze_parts, make_lean
 from seqfit.parallel.balance import estimate_block_times
@@ -35,7 +35,7 @@ from seqfit.step import (
     enable_recompute,
     keep_outputs_in_fp32,
 )
-from seqfit.strategy import Strategy, check_processes
+from seqfit.strategy import Batching, Strategy, check_processes
 
 SHORT_ON_CPU, SHORT_ON_GPU = 32, 512  # tokens
 
