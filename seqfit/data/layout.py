@@ -138,7 +138,8 @@ def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> 
     if name in ("parquet", "arrow"):
         return FileLayout(name, _index_note(path, name))
     if name == "excel":
-        return _find_excel(path, options)
+        records = list(itertools.islice(read_sheet(path, options.sheet), SAMPLE_ROWS + 1))
+        return _name_fields(path, records, len(records[0]) if records else 0, options, FileLayout("excel"), [])
     notes = list(filter(None, [find_encoding(path, options.encoding).describe(path.name)]))
     if name in ("csv", "tsv", "psv", "separated"):
         return _find_separated(path, name, options, notes)
@@ -156,11 +157,6 @@ def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> 
             hint=did_you_mean(name, FORMATS),
         )
     return FileLayout(name, tuple(notes))
-
-
-def _find_excel(path: Path, options: FileOptions) -> FileLayout:
-    records = list(itertools.islice(read_sheet(path, options.sheet), SAMPLE_ROWS + 1))
-    return _name_fields(path, records, len(records[0]) if records else 0, options, FileLayout("excel"), [])
 
 
 def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str]) -> FileLayout:

@@ -86,14 +86,11 @@ def _find_tables(source: SourceRecipe) -> dict[str, DataTable]:
     tables = {split: found[split] for split in _ORDER if split in found}
     if source.split_column is not None:
         tables = _divide(tables, source.split_column, source.title)
-    return {
-        split: replace(table, read=partial(_read_spread, table, source.each, source.turns))
-        for split, table in tables.items()
-    }
 
+    def read(table: DataTable) -> Iterator[DataRow]:
+        return spread_rows(table.read(), source.each, source.turns)
 
-def _read_spread(table: DataTable, each: str | None, turns: str | None) -> Iterator[DataRow]:
-    return spread_rows(table.read(), each, turns)
+    return {split: replace(table, read=partial(read, table)) for split, table in tables.items()}
 
 
 def _divide(tables: dict[str, DataTable], column: str, title: str) -> dict[str, DataTable]:

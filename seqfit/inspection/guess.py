@@ -25,7 +25,7 @@ from seqfit.data import BadRow, DataTable, find_tables, name_words
 from seqfit.errors import DataError, RecipeError, did_you_mean
 from seqfit.inspection.column_names import find_languages
 from seqfit.inspection.columns import NAMES_OF_SPLITS, profile_columns
-from seqfit.inspection.label_names import find_labels
+from seqfit.inspection.reading import Hints
 from seqfit.inspection.record_kinds import (
     BLOCK_SAMPLE,
     find_unfolding,
@@ -35,8 +35,7 @@ from seqfit.inspection.record_kinds import (
     refuse_token_labels,
     refuse_turns_in_rows,
 )
-from seqfit.inspection.roles import Hints
-from seqfit.inspection.second_look import find_deciding_column, find_suspicions
+from seqfit.inspection.second_look import find_deciding_column, find_labels, find_suspicions
 from seqfit.inspection.task_guess import TASKS, TaskGuess, Unsure
 from seqfit.inspection.text_language import find_language
 from seqfit.paths import require_file

@@ -125,7 +125,9 @@ def _refuse_vectors(columns: Sequence[ColumnProfile], hints: Hints) -> None:
 def find_label_sets(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     _refuse_vectors(columns, hints)
     flags = find_flags(columns)
-    shares = [c for c in columns if c.has_fractions and all(_is_share(value) for value in c.values)]
+    shares = [
+        c for c in columns if c.has_fractions and all(0 <= float(value.replace(",", ".")) <= 1 for value in c.values)
+    ]
     if len(shares) >= _FEWEST_FLAGS and not flags:
         shown = ", ".join(column.path for column in shares)
         raise DataError(
@@ -151,10 +153,6 @@ def find_label_sets(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRead
             return FoundReading(best, other, f"it is not clear whether {doubt[0].path} should be part of the text")
         return FoundReading(best)
     return find_classes(columns, hints, "multilabel")
-
-
-def _is_share(text: str) -> bool:
-    return 0 <= float(text.replace(",", ".")) <= 1
 
 
 def _class_reading(task: str, texts: Sequence[ColumnProfile], label: ColumnProfile) -> Reading:

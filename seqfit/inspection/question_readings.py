@@ -197,6 +197,8 @@ _EXPLAINS = {
 
 
 def find_choice_reading(columns: Sequence[ColumnProfile], choices: Sequence[ColumnProfile]) -> FoundReading:
+    if not choices:
+        raise Missing("choices")
     target = find_choice_target(columns)
     if target is None:
         raise Missing("answer")

@@ -25,8 +25,8 @@ from seqfit.inspection.label_readings import (
     find_list_kind,
     find_written_lists,
 )
-from seqfit.inspection.reading import TITLES
-from seqfit.inspection.roles import FoundReading, Hints, Reading, find_reading, find_task, list_columns
+from seqfit.inspection.reading import TITLES, FoundReading, Hints, Reading
+from seqfit.inspection.roles import find_reading, find_task, list_columns
 from seqfit.recipe import TaskRecipe
 from seqfit.system import quote
 from seqfit.tasks import TemplateRow, TurnKeys, column_text, columns_of, has_columns, render_template

@@ -26,10 +26,10 @@ import numpy as np
 from seqfit.data import BadRow, SourceSplits
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.report import HumanBaseline, LeftOut
-from seqfit.inspection.statistics import COUNTED_TASKS, RowHasher, RowHashes
+from seqfit.inspection.statistics import RowHasher, RowHashes
 from seqfit.metrics import score
 from seqfit.progress import Progress
-from seqfit.recipe import SPLITS, Recipe
+from seqfit.recipe import HEAD_TASKS, SPLITS, Recipe
 from seqfit.tasks import Example, Task, build_task
 
 _SHOWN_LEFT_OUT = 5  # rows of each cause
@@ -56,7 +56,7 @@ class WordSplit:
         self.titles = [part.source.title for part in parts]
         self.targets: Counter[str] = Counter()  # only if targets are classes or numbers
         sources, source_words, target_words = array("i"), array("i"), array("i")
-        counts_targets, hasher, bad = task.recipe.name in COUNTED_TASKS, RowHasher(), BadRowCount()
+        counts_targets, hasher, bad = task.recipe.name in HEAD_TASKS, RowHasher(), BadRowCount()
         for number, (source, example) in enumerate(render_rows(parts, name, task, bad)):
             if number % _REPORT_EVERY_ROWS == 0:
                 progress(f"{name}: reading", number, None)

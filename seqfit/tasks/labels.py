@@ -1,8 +1,11 @@
-"""Tasks whose targets are labels: one of them (classify) or any of them (multilabel).
+"""Tasks that a classifier can do: their targets are one label (classify), any labels (multilabel) or a number.
 
     labels {world: ["1"], sports: ["2"]}     row label 2       target "sports"        a classifier's label: 1
     labels [joy, anger, fear]                row ["fear", "joy"]  target "joy, fear"  [True, False, True]
                                              row []               target "none"       all False
+    scores                                   row "3.80"           target "3.8"        3.8, reference "3.8"
+                                             row 0.001234         target "0.00123"    reference "0.001234"
+    scores, annotations: mean                row [1, 2, 2]        target "1.67"       reference "1.6666666666666667"
 
 The one idea: labels are compared without case and white space, and a value that is not a label is a row error.
 
@@ -21,6 +24,7 @@ classes, a file with only one class.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +32,7 @@ from typing import Literal
 
 from seqfit.errors import RowError, did_you_mean
 from seqfit.recipe import HEAD_TASKS, LABEL_JOINT, TaskRecipe
-from seqfit.tasks.number import read_score, write_score
+from seqfit.tasks.number import find_final_number, read_score, round_score, write_score
 from seqfit.tasks.rules import fold_word
 from seqfit.tasks.task import Task
 from seqfit.tasks.template import (
@@ -172,6 +176,55 @@ class MultilabelTask(LabelTask):
         return text.split(separator.strip() or None)
 
 
+class RegressionTask(Task):
+    """A text-to-text model writes two decimals or three significant digits, and is scored against the exact number."""
+
+    default_metrics = ("regression",)
+    main_score = "pearson"
+    label_type = "double"
+
+    def label_of(self, row: TemplateRow, row_id: str = "?") -> float:
+        """The number, or the mean of the annotators' numbers."""
+        return statistics.fmean(self._number(text, row_id) for text in self._entries(row, row_id))
+
+    def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
+        """The number in the text, or the text if it has none."""
+        answer = super().extract(generated)
+        return find_final_number(answer) or answer
+
+    def own_texts(self) -> list[str]:
+        return [*super().own_texts(), "-0.123456789"]
+
+    def find_label_problems(self, targets: Mapping[str, int]) -> list[str]:
+        most, count = max(targets.items(), key=lambda item: item[1], default=("", 0))
+        rows = sum(targets.values())
+        if len(targets) == 1:
+            return [f"all {rows:,} rows have the score {most}: there is nothing to learn. Check task.target"]
+        if targets and count >= _MOST_SHARE * rows:
+            return [f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the score {most}"]
+        if len(targets) == 2:
+            scores = " and ".join(sorted(targets))
+            return [f"there are only two scores, {scores}: if they are classes, set task.name=classify"]
+        return []
+
+    def _target(self, row: TemplateRow, row_id: str) -> str:
+        return round_score(self.label_of(row, row_id))
+
+    def _references(self, row: TemplateRow, row_id: str, target: str) -> tuple[str, ...]:
+        return (write_score(self.label_of(row, row_id)),)
+
+    def _number(self, text: str, row_id: str) -> float:
+        value = read_score(text)
+        if value is None:
+            raise RowError(
+                f"Row {row_id} has the target '{text}'",
+                "The target of regression is a number and nothing else (1,125 could be a thousand or one)",
+                "Correct or remove the row, or correct task.target",
+                cause="not a number",
+            )
+        return value
+
+
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 _PROBLEM_TYPES: dict[str, ProblemType] = {
     "classify": "single_label_classification",
@@ -207,7 +260,7 @@ def head_of(task: TaskRecipe) -> ClassifierHead | None:
     return ClassifierHead(labels, _PROBLEM_TYPES[task.name], task.no_label or "")
 
 
-MOST_SHARE = 0.9  # of the rows in one class
+_MOST_SHARE = 0.9  # of the rows in one class
 _ROWS_PER_CLASS = 10
 _MOST_NAMED = 5
 
@@ -218,7 +271,7 @@ def _find_class_problems(labels: Sequence[str], counts: Mapping[str, int]) -> It
     most, count = max(counts.items(), key=lambda item: item[1])
     if len(counts) == 1:
         yield f"all {rows:,} rows have the label '{most}': there is nothing to learn. Check task.target and task.labels"
-    elif count >= MOST_SHARE * rows:
+    elif count >= _MOST_SHARE * rows:
         yield (
             f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{most}': a model that always "
             "predicts it is right as often. Compare macro_f1, not only the accuracy"
@@ -243,7 +296,7 @@ def _find_multilabel_problems(task: TaskRecipe, targets: Mapping[str, int]) -> I
         share = format_share(unlabelled / rows)
         yield f"{unlabelled:,} of {rows:,} rows ({share}) have no label: their target is '{none}'"
     for label, count in counts.items():
-        if count >= MOST_SHARE * rows:
+        if count >= _MOST_SHARE * rows:
             yield (
                 f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{label}': a model that "
                 "always predicts it is right as often"
