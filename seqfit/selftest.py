@@ -27,7 +27,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from seqfit.data import GlobalBatch, MicroBatch, Padding, collate, pin_batch
+from seqfit.data import GlobalBatch, MicroBatch, Padding
 from seqfit.kernels import MaskSource
 from seqfit.model import ModelConfig
 from seqfit.parallel import build_execution
@@ -126,14 +126,14 @@ def _build_batch(model: Any, *, packed: bool, device: torch.device) -> GlobalBat
     parts = [_collate(model, sources[at : at + 2], targets[at : at + 2], packed=packed) for at in (0, 2)]
     targets_total = sum(part.target_tokens for part in parts)
     batch = GlobalBatch(np.arange(4), parts, 1.0, 4, sum(_SOURCES), targets_total, 0)
-    return pin_batch(batch, torch.cuda.current_device()) if device.type == "cuda" else batch
+    return batch.pin(torch.cuda.current_device()) if device.type == "cuda" else batch
 
 
 def _collate(model: Any, sources: list[Any], targets: list[Any], *, packed: bool) -> MicroBatch:
     is_decoder = model.config.is_encoder_decoder
     labels = None if is_decoder else [len(target) % 3 for target in targets]
     shape = None if packed else (max(map(len, sources)), max(map(len, targets)))
-    return collate(sources, targets, Padding(0, 0 if is_decoder else None), labels=labels, shape=shape)
+    return MicroBatch.collate(sources, targets, Padding(0, 0 if is_decoder else None), labels=labels, shape=shape)
 
 
 def _check_masks(device: torch.device) -> SelfCheck:

@@ -23,9 +23,9 @@ from seqfit import hub
 from seqfit.errors import ModelError, format_error
 from seqfit.hardware import probe_machine
 from seqfit.metrics import find_metric_mistakes
-from seqfit.recipe import Mistake, Recipe, TaskRecipe, TrainRecipe, read_recipe
+from seqfit.recipe import Mistake, Recipe, TrainRecipe, read_recipe
 from seqfit.strategy import LOSSY, find_strategy_mistakes, load_strategy
-from seqfit.tasks import default_metrics_of, find_task_mistakes, find_template_mistakes
+from seqfit.tasks import default_metrics_of, find_task_mistakes
 
 
 def load_checked_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
@@ -66,7 +66,7 @@ def find_mistakes(values: Mapping[str, Any]) -> list[Mistake]:
     """What is wrong with a recipe's values apart from the schema, which may refuse some of them."""
     task, evaluation = (_mapping(values.get(part)) for part in ("task", "eval"))
     return [
-        *_find_task_mistakes(task),
+        *find_task_mistakes(task),
         *_find_metric_mistakes(evaluation, task.get("name")),
         *_find_strategy_mistakes(
             values.get("strategy"), values.get("allow", Recipe.DEFAULT_ALLOW), values.get("train", {})
@@ -74,13 +74,6 @@ def find_mistakes(values: Mapping[str, Any]) -> list[Mistake]:
         *_find_head_mistakes(_mapping(values.get("model")), task.get("name"), _mapping(values.get("train"))),
         *_find_trim_mistakes(_mapping(values.get("model")), values.get("allow", Recipe.DEFAULT_ALLOW)),
     ]
-
-
-def _find_task_mistakes(task: Mapping[str, Any]) -> list[Mistake]:
-    try:
-        return find_task_mistakes(TaskRecipe.model_validate(task))
-    except ValidationError:  # reported by the schema
-        return find_template_mistakes(task)
 
 
 def _find_metric_mistakes(evaluation: Mapping[str, Any], task_name: object) -> list[Mistake]:

@@ -20,7 +20,6 @@ from typing import Any
 
 from benchmarks.engine.flops import count_step_flops, measure_matmul_rate
 from benchmarks.engine.workloads import LEARNING_RATE, MODELS, WORKLOADS, build_recipe, prepare_files
-from seqfit.data.loader import prefetch
 from seqfit.data.tokenized import PreparedData
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe
@@ -157,7 +156,7 @@ def time_steps(run: Run, job: TrainingSetup, data: PreparedData) -> dict[str, An
     steps: dict[str, list[Any]] = {"seconds": [], "load_seconds": [], "losses": []}
     steps |= {"real_tokens": [], "flops": [], "matmul": []}
     count = run.warmup + run.steps
-    batches = prefetch(islice(job.loader.iterate(run.first_step), count), job.strategy.prefetch, pin=False)
+    batches = job.loader.prefetch(run.first_step, count, job.strategy.prefetch, pin=False)
     for _ in range(count):
         started = time.perf_counter()
         batch = next(batches)

@@ -21,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +115,6 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
     """One process: two warm-up steps, then the measured ones."""
     import torch
 
-    from seqfit.data.loader import prefetch
     from seqfit.parallel.world import join_world
     from seqfit.telemetry.host import read_peak_bytes
     from seqfit.training.setup import build_setup, resolve
@@ -132,7 +130,7 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
         job.step.model.train()
         count = 2 + arguments.steps
         found: dict[str, list[Any]] = {"seconds": [], "tokens": [], "imbalance": [], "communication_seconds": []}
-        batches = prefetch(islice(job.loader.iterate(arguments.repeat * count), count), 2, pin=False)
+        batches = job.loader.prefetch(arguments.repeat * count, count, 2, pin=False)
         for number in range(count):
             world.barrier()
             before = job.step.clock.totals.get("communication", 0.0)

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
         HumanBaseline,
         LeftOut,
         LengthSummary,
-        LengthUnit,
-        LostCharacter,
         SplitReport,
         TokenView,
         TryQuestion,
@@ -153,7 +151,7 @@ def _first_row(row: Mapping[str, str]) -> RenderableType:
     return Group(lines, Text())
 
 
-def _split(split: SplitReport, unit: LengthUnit, *, is_first: bool) -> RenderableType:
+def _split(split: SplitReport, unit: str, *, is_first: bool) -> RenderableType:
     """Histograms and limits only for the first split: a limit holds for all, and the others look alike."""
     per_source = ", ".join(f"{title} {rows:,}" for title, rows in split.rows_by_source.items())
     rows = f"{split.rows:,} row{'s' if split.rows != 1 else ''}"
@@ -172,7 +170,7 @@ def _split(split: SplitReport, unit: LengthUnit, *, is_first: bool) -> Renderabl
     return Group(*parts)
 
 
-def _length_table(split: SplitReport, unit: LengthUnit) -> Table:
+def _length_table(split: SplitReport, unit: str) -> Table:
     limits = ["limit", "truncated"] if unit == "tokens" else []
     table = _table(unit, "shortest", "mean", "median", "95%", "longest", *limits)
     for side, lengths in split.sides:
@@ -189,7 +187,7 @@ def _length_table(split: SplitReport, unit: LengthUnit) -> Table:
     return table
 
 
-def _histogram(side: str, lengths: LengthSummary, unit: LengthUnit) -> RenderableType:
+def _histogram(side: str, lengths: LengthSummary, unit: str) -> RenderableType:
     width = _COLUMN * len(lengths.counts)
     first, last = lengths.bins[0], lengths.bins[-1]
     axis = first if first == last else first + last.rjust(width - len(first))
@@ -200,7 +198,7 @@ def _histogram(side: str, lengths: LengthSummary, unit: LengthUnit) -> Renderabl
     )
 
 
-def _limit_table(split: SplitReport, unit: LengthUnit) -> Table:
+def _limit_table(split: SplitReport, unit: str) -> Table:
     """Each cell is a limit and the share of rows that it would truncate."""
     most = max(map(len, split.limits.values()))
     table = _table(f"limit in {unit}: rows truncated", *[""] * most)
@@ -249,15 +247,13 @@ def _lost(split: SplitReport) -> Text | None:
     text = Text("characters lost by the tokenizer  ", "dim")
     if not trip.lost:
         return text.append(f"none, in {trip.rows:,} rows", "not dim")
-    shown = trip.lost[:_MOST_LOST]
-    text.append(", ".join(map(_lost_character, shown)), "not dim")
+    shown = [
+        f"{lost.character} " * lost.character.isprintable() + f"{lost.name.lower()} {format_share(lost.row_share)}"
+        for lost in trip.lost[:_MOST_LOST]
+    ]
+    text.append(", ".join(shown), "not dim")
     more = len(trip.lost) - len(shown)
     return text.append(f" and {more} more" if more else "").append(f" (of {trip.rows:,} rows)")
-
-
-def _lost_character(lost: LostCharacter) -> str:
-    name = f"{lost.name.lower()} {format_share(lost.row_share)}"
-    return f"{lost.character} {name}" if lost.character.isprintable() else name
 
 
 def _example(example: ExampleView) -> RenderableType:

@@ -42,9 +42,9 @@ def command(
     seqfit predict runs/demo question='Who wrote it?' context='Ada wrote it.'
     """
     check_runs([run], "predict", "model")
-    from seqfit.data import require_file
     from seqfit.errors import DataError
     from seqfit.evaluation import Predictor, rows_from_bytes, rows_from_fields, rows_from_file
+    from seqfit.paths import require_file
 
     if fields and file is not None:
         raise DataError("--file and COLUMN=TEXT are both given", "rows come from one of them", "Omit one")

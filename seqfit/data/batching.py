@@ -24,14 +24,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from seqfit.strategy import Batching
+
 RowNumbers = npt.NDArray[np.int64]
 RowLengths = npt.NDArray[np.int32]
-Batching = Literal["packed", "grouped", "padded", "max_length"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,54 @@ class MicroBatchRule:
             return 0
         shape = self.padded_shape(int(source_lengths.max()), int(target_lengths.max()))
         return len(source_lengths) * sum(shape) - int(source_lengths.sum()) - int(target_lengths.sum())
+
+    def count_packed(self, tokens: int) -> int:
+        """The fewest packed micro-batches of so many real tokens."""
+        return max(1, math.ceil(tokens / self.tokens))
+
+    def split(
+        self, rows: RowNumbers, source_lengths: RowLengths, target_lengths: RowLengths, *, least: int = 1
+    ) -> Iterator[RowNumbers]:
+        """Pieces of one global batch, each within the rule's tokens and examples after padding.
+
+        `least`: at least so many packed pieces, because another rank needs them; with too few rows there are fewer.
+        """
+        if self.batching == "packed":
+            yield from self._split_evenly(rows, source_lengths[rows] + target_lengths[rows], least)
+            return
+        if self.batching == "grouped":
+            rows = rows[np.lexsort((target_lengths[rows], source_lengths[rows]))]
+        piece: list[int] = []
+        longest_source = longest_target = 0
+        for row in rows.tolist():
+            source, target = int(source_lengths[row]), int(target_lengths[row])
+            shape = self.padded_shape(max(longest_source, source), max(longest_target, target))
+            too_many = self.examples is not None and len(piece) >= self.examples
+            if piece and (too_many or (len(piece) + 1) * sum(shape) > self.tokens):
+                yield np.array(piece, dtype=np.int64)
+                piece, longest_source, longest_target = [], 0, 0
+            piece.append(row)
+            longest_source, longest_target = max(longest_source, source), max(longest_target, target)
+        if piece:
+            yield np.array(piece, dtype=np.int64)
+
+    def _split_evenly(self, rows: RowNumbers, tokens: RowLengths, least: int) -> Iterator[RowNumbers]:
+        """As few pieces as the budget allows, about equally large: a small last one would cost as much as a large one.
+
+        A row longer than the budget is a piece of its own.
+        """
+        total = int(tokens.sum())
+        share = total / max(least, self.count_packed(total))
+        start, used, before, number = 0, 0, 0, 1
+        for position, length in enumerate(tokens.tolist()):
+            full = used + length > self.tokens or (self.examples is not None and position - start >= self.examples)
+            has_its_share = before + used + length / 2 > number * share
+            if position > start and (full or has_its_share):
+                yield rows[start:position]
+                start, used, before, number = position, 0, before + used, number + 1
+            used += length
+        if start < len(rows):
+            yield rows[start:]
 
 
 def order_epoch(source_index: npt.NDArray[np.integer], weights: Sequence[float], seed: int, epoch: int) -> RowNumbers:
@@ -96,77 +144,16 @@ def split_global_batches(
         yield order[start:]
 
 
-def split_micro_batches(
-    rows: RowNumbers, source_lengths: RowLengths, target_lengths: RowLengths, rule: MicroBatchRule, *, least: int = 1
-) -> Iterator[RowNumbers]:
-    """Pieces of one global batch, each within the rule's tokens and examples after padding.
-
-    `least`: at least so many packed pieces, because another rank needs them; with too few rows there are fewer.
-    """
-    if rule.batching == "packed":
-        yield from _split_evenly(rows, source_lengths[rows] + target_lengths[rows], rule, least)
-        return
-    if rule.batching == "grouped":
-        rows = rows[np.lexsort((target_lengths[rows], source_lengths[rows]))]
-    piece: list[int] = []
-    longest_source = longest_target = 0
-    for row in rows.tolist():
-        source, target = int(source_lengths[row]), int(target_lengths[row])
-        shape = rule.padded_shape(max(longest_source, source), max(longest_target, target))
-        too_many = rule.examples is not None and len(piece) >= rule.examples
-        if piece and (too_many or (len(piece) + 1) * sum(shape) > rule.tokens):
-            yield np.array(piece, dtype=np.int64)
-            piece, longest_source, longest_target = [], 0, 0
-        piece.append(row)
-        longest_source, longest_target = max(longest_source, source), max(longest_target, target)
-    if piece:
-        yield np.array(piece, dtype=np.int64)
-
-
-def assign_rows(rows: RowNumbers, costs: npt.NDArray[np.float64], ranks: int) -> list[RowNumbers]:
-    """The rows of each rank, in the order of the batch: the most expensive first, each to the least loaded rank."""
-    assigned: list[list[int]] = [[] for _ in range(ranks)]
-    loads = [0.0] * ranks
-    for position in np.argsort(-costs, kind="stable").tolist():
-        rank = loads.index(min(loads))
-        assigned[rank].append(position)
-        loads[rank] += float(costs[position])
-    return [rows[np.array(sorted(positions), dtype=np.int64)] for positions in assigned]
-
-
-def count_micro_batches(
-    rows: RowNumbers, source_lengths: RowLengths, target_lengths: RowLengths, rule: MicroBatchRule
-) -> int:
-    """The fewest packed pieces that stay within the token budget."""
-    return max(1, math.ceil(int((source_lengths[rows] + target_lengths[rows]).sum()) / rule.tokens))
-
-
-def _split_evenly(rows: RowNumbers, tokens: RowLengths, rule: MicroBatchRule, least: int) -> Iterator[RowNumbers]:
-    """As few pieces as the budget allows, about equally large: a small last one would cost as much as a large one.
-
-    A row longer than the budget is a piece of its own.
-    """
-    pieces = max(least, math.ceil(int(tokens.sum()) / rule.tokens))
-    share = int(tokens.sum()) / pieces
-    start, used, before, number = 0, 0, 0, 1
-    for position, length in enumerate(tokens.tolist()):
-        full = used + length > rule.tokens or (rule.examples is not None and position - start >= rule.examples)
-        has_its_share = before + used + length / 2 > number * share
-        if position > start and (full or has_its_share):
-            yield rows[start:position]
-            start, used, before, number = position, 0, before + used, number + 1
-        used += length
-    if start < len(rows):
-        yield rows[start:]
-
-
 def _round_up(length: int, multiple: int) -> int:
     return -(-length // multiple) * multiple
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """Cost of a token, of a pair of tokens in attention, and of an example regardless of its length."""
+    """Cost of a token, of a pair of tokens in attention, and of an example regardless of its length.
+
+    The default, without knowledge of a model, counts tokens.
+    """
 
     source_token: float = 1.0
     target_token: float = 1.0
@@ -181,5 +168,15 @@ class CostModel:
         pairs = self.source_pair * source**2 + self.target_pair * target**2 + self.cross_pair * source * target
         return np.asarray(tokens + pairs, np.float64)
 
-
-TOKENS = CostModel()  # the default, without knowledge of a model
+    def assign(
+        self, rows: RowNumbers, source_lengths: RowLengths, target_lengths: RowLengths, ranks: int
+    ) -> list[RowNumbers]:
+        """The rows of each rank, in the order of the batch: the most expensive first, each to the least loaded rank."""
+        costs = self.costs(source_lengths[rows], target_lengths[rows])
+        assigned: list[list[int]] = [[] for _ in range(ranks)]
+        loads = [0.0] * ranks
+        for position in np.argsort(-costs, kind="stable").tolist():
+            rank = loads.index(min(loads))
+            assigned[rank].append(position)
+            loads[rank] += float(costs[position])
+        return [rows[np.array(sorted(positions), dtype=np.int64)] for positions in assigned]

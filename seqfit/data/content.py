@@ -1,4 +1,4 @@
-"""What a file is, by its content: its format, whether its first line is a header, and which split its name says.
+"""What a file is, by its content: its format, and whether its first line is a header.
 
 `recognise_format`: the file extension is a hint, and the first bytes decide; so a CSV file called .xlsx is read, and a
 web page that was saved as .csv is a DataError that says what the file is and what to do.
@@ -17,8 +17,6 @@ or the other; if there is little evidence or it is contradictory, the verdict is
     ham,Nah
     dog,perro       two words above two words                       unsure
     cat,gato
-
-`split_of`: 'dialogsum.dev.jsonl' -> validation.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from statistics import median
 from typing import Literal
 
 from seqfit.data.archives import is_archive, read_head, zip_names
-from seqfit.data.column_names import known_words
+from seqfit.data.name_words import KNOWN
 from seqfit.data.separated import find_dialect_by_content
 from seqfit.data.text_files import read_beginning
 from seqfit.errors import DataError
@@ -218,17 +216,6 @@ _SPECIAL = re.compile(
     r"https?://\S+|www\.\S+|\S+@\S+\.\w+|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}.*|\d{1,2}:\d{2}.*|[\[{(].*[\])}]", re.DOTALL
 )
 _IDENTIFIER = re.compile(r"[A-Za-z]\w*(_\w+)+|[a-z]+[A-Z]\w*|\w+[ _]?(ID|Id|id|No\.?)")
-_NAMES = """
-    id ids idx index qid uid guid pid key name title headline header subject date time timestamp created url link
-    source text texts content contents comment comments sentence sentences premise hypothesis document doc article body
-    review reviews tweet tweets post message messages utterance description abstract summary highlights label labels
-    class classes category categories target targets sentiment emotion polarity intent intents topic stance rating score
-    scores stars gold question questions query answer answers response responses reply context passage paragraph input
-    output inputs outputs instruction prompt completion src tgt ref reference translation lang language split author
-    user username gender age country city type tag tags word words token count en de es fr english german spanish french
-    chinese arabic hindi russian japanese korean
-"""
-_KNOWN = frozenset(_NAMES.split()) | {word for word in known_words() if len(word) > 3}
 _MANY_WORDS = 7
 _LONG_NAME = 60
 _SHORT_TEXT = 20  # characters
@@ -309,7 +296,7 @@ def is_known(cell: str) -> bool:
     """Whether the first or last word of the name is a common one: 'gold_label', 'sentence1', 'Body ID'."""
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", cell)]
     is_name = re.fullmatch(r"[\w .#:/()-]+", cell) is not None and _is_name(cell)
-    return is_name and 0 < len(words) <= 3 and bool({words[0], words[-1]} & _KNOWN)
+    return is_name and 0 < len(words) <= 3 and bool({words[0], words[-1]} & KNOWN)
 
 
 def _is_name(cell: str) -> bool:
@@ -342,22 +329,3 @@ def name_columns(names: Sequence[str]) -> list[str]:
             again += 1
         found.append(unique)
     return found
-
-
-_SPLIT_WORDS = {
-    **dict.fromkeys(("train", "training", "trn"), "train"),
-    **dict.fromkeys(("valid", "validation", "dev", "devel", "val", "eval"), "validation"),
-    **dict.fromkeys(("test", "testing", "tst"), "test"),
-}
-
-
-def split_word(name: str) -> str | None:
-    """The word that says which split it is; None if no word does, or words of two splits."""
-    words = [word for word in re.split(r"[^a-z]+", name.lower()) if word in _SPLIT_WORDS]
-    return words[-1] if len({_SPLIT_WORDS[word] for word in words}) == 1 else None
-
-
-def split_of(name: str) -> str | None:
-    """The split that a name says; None if no word does, or words of two splits."""
-    word = split_word(name)
-    return None if word is None else _SPLIT_WORDS[word]

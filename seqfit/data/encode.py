@@ -33,7 +33,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from seqfit.errors import DataError, RecipeError, SeqfitError, did_you_mean, format_error
-from seqfit.recipe import Recipe, TaskRecipe
+from seqfit.recipe import TaskRecipe
 from seqfit.tasks import columns_of
 
 if TYPE_CHECKING:
@@ -64,56 +64,6 @@ def language_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     codes = [str(token) for token in known.extra_special_tokens if str(token) not in roles]
     numbers = {code: int(tokenizer.convert_tokens_to_ids(code)) for code in codes}
     return {code: number for code, number in numbers.items() if number != tokenizer.unk_token_id}
-
-
-def is_column(language: str | None) -> bool:
-    """Whether each row names its language: a template such as {lang}."""
-    return language is not None and bool(columns_of(language))
-
-
-def check_recipe_languages(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise RecipeError if the task's codes don't fit the tokenizer."""
-    endings = [source.languages for source in recipe.sources if source.languages is not None]
-    check_languages(recipe.task, tokenizer, has_targets=recipe.model.kind != "classifier", endings=endings)
-
-
-def check_languages(
-    task: TaskRecipe,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    has_targets: bool = True,
-    endings: Iterable[tuple[str, str]] = (),
-) -> None:
-    """The same for a task; codes are suggested from the `endings` of parallel files."""
-    given = {"source_language": task.source_language, "target_language": task.target_language}
-    name, codes = type(tokenizer).__name__, language_ids(tokenizer)
-    if not has_languages(tokenizer):
-        _refuse_codes(given, name)
-        return
-    if not codes:
-        raise RecipeError(
-            f"The {name} of this model has none of its language codes in its vocabulary",
-            "It marks every text with a code, and would mark all of them with the unknown token",
-            "Set model.tokenizer to a folder with the tokenizer.json of the published model",
-        )
-    missing = [field for field, code in given.items() if code is None and (has_targets or field == "source_language")]
-    if missing:
-        raise _missing(missing, name, codes, endings)
-    for field, code in given.items():
-        if code is not None and not is_column(code) and code not in codes:
-            raise RecipeError(_unknown(f"task.{field} is '{code}'", code, name, codes))
-    if task.name == "translate" and not is_column(task.source_language) and len(set(given.values())) == 1:
-        raise RecipeError(
-            f"task.source_language and task.target_language are both '{task.source_language}'",
-            "task.name is translate, which needs two languages",
-            "Correct one of them, or choose another task, such as task.name=summarize",
-        )
-
-
-def check_row_language(code: str, field: str, tokenizer_name: str, codes: Collection[str]) -> None:
-    """Raise DataError if a row's code is not one of the tokenizer's."""
-    if code not in codes:
-        raise DataError(_unknown(f"The row's {field} is '{code}'", code, tokenizer_name, codes))
 
 
 def _refuse_codes(given: dict[str, str | None], name: str) -> None:
@@ -180,6 +130,8 @@ class TextEncoder:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
+        self._name = type(tokenizer).__name__
+        self._tails: dict[tuple[str, str | None], int] = {}  # by side and language
         self._end_id: int | None = tokenizer.eos_token_id
         self._has_languages = has_languages(tokenizer)
         self._backend = _find_backend(tokenizer)
@@ -209,13 +161,45 @@ class TextEncoder:
         """The same for targets, which some tokenizers split or mark differently."""
         return self._by_language(texts, languages, "tgt_lang", self._encode_targets)
 
-    def source_tail(self, language: str | None = None) -> int:
-        """The number of ids at the end of a source that are not text and survive truncation; at least one."""
-        return self._count_tail(language, "src_lang", self._encode_sources)
+    def truncate_source(self, ids: list[int], limit: int | None, language: str | None = None) -> list[int]:
+        """At most `limit` ids; what is not text at the end stays."""
+        return truncate(ids, limit, self._count_tail(language, "src_lang", self._encode_sources))
 
-    def target_tail(self, language: str | None = None) -> int:
-        """The same for a target."""
-        return self._count_tail(language, "tgt_lang", self._encode_targets)
+    def truncate_target(self, ids: list[int], limit: int | None, language: str | None = None) -> list[int]:
+        return truncate(ids, limit, self._count_tail(language, "tgt_lang", self._encode_targets))
+
+    def check_languages(
+        self, task: TaskRecipe, *, has_targets: bool = True, endings: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        """Raise RecipeError if the task's codes don't fit; codes are suggested from the `endings` of parallel files."""
+        given = {"source_language": task.source_language, "target_language": task.target_language}
+        if not self._has_languages:
+            _refuse_codes(given, self._name)
+            return
+        if not self.codes:
+            raise RecipeError(
+                f"The {self._name} of this model has none of its language codes in its vocabulary",
+                "It marks every text with a code, and would mark all of them with the unknown token",
+                "Set model.tokenizer to a folder with the tokenizer.json of the published model",
+            )
+        missing = [name for name, code in given.items() if code is None and (has_targets or name == "source_language")]
+        if missing:
+            raise _missing(missing, self._name, self.codes, endings)
+        for field, code in given.items():
+            if code is not None and not columns_of(code) and code not in self.codes:
+                raise RecipeError(_unknown(f"task.{field} is '{code}'", code, self._name, self.codes))
+        source = task.source_language
+        if task.name == "translate" and source == task.target_language and not columns_of(source or ""):
+            raise RecipeError(
+                f"task.source_language and task.target_language are both '{source}'",
+                "task.name is translate, which needs two languages",
+                "Correct one of them, or choose another task, such as task.name=summarize",
+            )
+
+    def check_row_language(self, code: str, field: str) -> None:
+        """Raise DataError if a row's code is not one of the tokenizer's."""
+        if code not in self.codes:
+            raise DataError(_unknown(f"The row's {field} is '{code}'", code, self._name, self.codes))
 
     def explain_missing_prefix(self, task: TaskRecipe) -> str | None:
         """What the model reads at the start of a source, where task.prefix lacks it."""
@@ -251,8 +235,7 @@ class TextEncoder:
                     *self._list_other_files(),
                 ]
             )
-        name = type(self._tokenizer).__name__
-        return hashlib.sha256(f"{name} {self._end_id} {content}".encode()).hexdigest()
+        return hashlib.sha256(f"{self._name} {self._end_id} {content}".encode()).hexdigest()
 
     def _list_other_files(self) -> list[Any]:
         """What a tokenizer written in Python has in addition to its vocabulary: SentencePiece models, target tokens."""
@@ -294,7 +277,7 @@ class TextEncoder:
     @cached_property
     def _lacks_end(self) -> bool:
         """Whether a source needs the end token appended: the class belongs to no model and adds nothing."""
-        return type(self._tokenizer).__name__ in _WITHOUT_FAMILY and self._call(text=[""]) == [[]]
+        return self._name in _WITHOUT_FAMILY and self._call(text=[""]) == [[]]
 
     @cached_property
     def _ends_targets(self) -> bool:
@@ -345,11 +328,14 @@ class TextEncoder:
         return sequences
 
     def _count_tail(self, language: str | None, side: str, encode: Callable[[Sequence[str]], list[list[int]]]) -> int:
-        empty, filled = self._by_language(["", _PROBE], language, side, encode)
-        tail = 0
-        while tail < min(len(empty), len(filled) - 1) and empty[-1 - tail] == filled[-1 - tail]:
-            tail += 1
-        return max(tail, 1)
+        """The number of ids at the end of a text that are not text and survive truncation; at least one."""
+        if (side, language) not in self._tails:
+            empty, filled = self._by_language(["", _PROBE], language, side, encode)
+            tail = 0
+            while tail < min(len(empty), len(filled) - 1) and empty[-1 - tail] == filled[-1 - tail]:
+                tail += 1
+            self._tails[side, language] = max(tail, 1)
+        return self._tails[side, language]
 
 
 class _QuickTrie:
@@ -399,8 +385,3 @@ def truncate(ids: list[int], limit: int | None, tail: int = 1) -> list[int]:
         return ids
     tail = min(tail, limit)
     return [*ids[: limit - tail], *ids[len(ids) - tail :]]
-
-
-def smaller_limit(wanted: int | None, possible: int | None) -> int | None:
-    """The smaller of two limits, of which either may be absent."""
-    return min((limit for limit in (wanted, possible) if limit is not None), default=None)

@@ -34,12 +34,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seqfit.data.archives import ARCHIVE_ENDINGS, COMPRESSED_ENDINGS, is_archive, plain_file_name, read_head
-from seqfit.data.content import recognise_format, split_of
+from seqfit.data.content import recognise_format
 from seqfit.data.formats import mark_broken, read_rows
 from seqfit.data.layout import ENDINGS, FileOptions, ending, find_layout
+from seqfit.data.name_words import split_of
 from seqfit.data.rows import BadRow, DataRow
-from seqfit.data.text_files import count_lines, find_encoding, list_folder, read_chunks, recognise, require_file
+from seqfit.data.text_files import count_lines, find_encoding, read_chunks, recognise
 from seqfit.errors import DataError
+from seqfit.paths import list_folder, require_file
 
 ALL = "all"
 _CLASS_WORDS = """

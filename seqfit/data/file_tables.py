@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from seqfit.data.content import split_of
 from seqfit.data.file_groups import ALL, ClassFiles, ParallelSet, layout_notes, read_classes
-from seqfit.data.formats import FileOptions, find_layout, read_parallel, read_rows
+from seqfit.data.formats import read_parallel, read_rows
+from seqfit.data.layout import FileOptions, find_layout
+from seqfit.data.name_words import split_of
 from seqfit.data.rows import BadRow, DataRow
 from seqfit.data.text_files import find_encoding
 from seqfit.errors import DataError

@@ -14,20 +14,19 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from seqfit.data.content import SAMPLE_LINES
 from seqfit.data.excel import read_sheet
 from seqfit.data.json_stream import as_row, name_arrays, read_json_rows, read_squad
-from seqfit.data.layout import ENDINGS, PANDAS_INDEX, FileLayout, FileOptions, detect_format, ending, find_layout
+from seqfit.data.layout import ENDINGS, PANDAS_INDEX, FileLayout, FileOptions, ending, find_layout
 from seqfit.data.rows import BadRow, DataRow
 from seqfit.data.separated import Dialect, Fault, read_separated_records
-from seqfit.data.text_files import BROKEN, find_encoding, read_text_lines, require_file
+from seqfit.data.text_files import BROKEN, decode_lines, find_encoding, read_text_lines
 from seqfit.errors import DataError, HeaderUnsure
-
-__all__ = ["ENDINGS", "FileOptions", "detect_format", "ending", "find_layout", "read_parallel", "read_rows"]
+from seqfit.paths import require_file
 
 _BATCH_ROWS = 1000
 
@@ -54,19 +53,31 @@ def read_rows(path: Path, options: FileOptions | None = None, keys: Sequence[str
     return not_empty(rows, str(path))
 
 
-def read_whole_rows(path: Path, named: Collection[str] = ()) -> Iterator[DataRow]:
-    """The rows of one file; a row that can't be read is an error. `named` columns decide whether there is a header."""
+def read_file(
+    given: Path | Iterable[bytes], named: Collection[str] = (), *, skip_bad: bool = False
+) -> Iterator[DataRow | str]:
+    """The rows of a data file; the lines of a text file, or of standard input, with their ends.
+
+    A row that can't be read is an error, or left out. `named` columns decide whether there is a header.
+    """
+    if not isinstance(given, Path):
+        yield from decode_lines(given, "standard input")
+        return
+    if ending(given) not in ENDINGS:
+        yield from read_text_lines(given)
+        return
     try:
         options = FileOptions()
-        find_layout(path, options)
+        find_layout(given, options)
     except HeaderUnsure as error:
         options = FileOptions(header=knows_header(error, named))
-    for row in read_rows(path, options):
-        if isinstance(row, BadRow):
+    for row in read_rows(given, options):
+        if not isinstance(row, BadRow):
+            yield row
+        elif not skip_bad:
             raise DataError(
-                f"{path}, {row.detail}: {row.cause}", "Every row must be readable", "Correct or remove the row"
+                f"{given}, {row.detail}: {row.cause}", "Every row must be readable", "Correct or remove the row"
             )
-        yield row
 
 
 def knows_header(error: HeaderUnsure, named: Collection[str]) -> bool:

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from seqfit.data.content import split_of
 from seqfit.data.file_groups import ALL
 from seqfit.data.file_tables import DataTable
+from seqfit.data.name_words import split_of
 from seqfit.data.rows import DataRow
 from seqfit.errors import DataError, did_you_mean
 from seqfit.hub import use_hub

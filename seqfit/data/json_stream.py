@@ -26,7 +26,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from seqfit.data.content import SAMPLE_ROWS, classify_first_row, is_known, name_columns, split_of
+from seqfit.data.content import SAMPLE_ROWS, classify_first_row, is_known, name_columns
+from seqfit.data.name_words import split_of
 from seqfit.data.rows import BadRow, DataRow
 from seqfit.data.text_files import read_chunks
 from seqfit.errors import DataError

@@ -40,8 +40,9 @@ from seqfit.data.separated import (
     read_separated_records,
     strip_separator_line,
 )
-from seqfit.data.text_files import find_encoding, read_beginning, read_text_lines, require_file
+from seqfit.data.text_files import find_encoding, read_beginning, read_text_lines
 from seqfit.errors import DataError, HeaderUnsure, did_you_mean
+from seqfit.paths import require_file
 
 FORMATS = ("json", "jsonl", "csv", "tsv", "psv", "parquet", "excel", "squad", "labelled", "classes", "parallel")
 ENDINGS = {
@@ -137,7 +138,8 @@ def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> 
     if name in ("parquet", "arrow"):
         return FileLayout(name, _index_note(path, name))
     if name == "excel":
-        return _find_excel(path, options)
+        records = list(itertools.islice(read_sheet(path, options.sheet), SAMPLE_ROWS + 1))
+        return _name_fields(path, records, len(records[0]) if records else 0, options, FileLayout("excel"), [])
     notes = list(filter(None, [find_encoding(path, options.encoding).describe(path.name)]))
     if name in ("csv", "tsv", "psv", "separated"):
         return _find_separated(path, name, options, notes)
@@ -155,11 +157,6 @@ def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> 
             hint=did_you_mean(name, FORMATS),
         )
     return FileLayout(name, tuple(notes))
-
-
-def _find_excel(path: Path, options: FileOptions) -> FileLayout:
-    records = list(itertools.islice(read_sheet(path, options.sheet), SAMPLE_ROWS + 1))
-    return _name_fields(path, records, len(records[0]) if records else 0, options, FileLayout("excel"), [])
 
 
 def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str]) -> FileLayout:

@@ -4,7 +4,7 @@
         batch.micro_batches                        # tensors on the host
         batch.target_tokens                        # what the step's loss is divided by: known before the forward
 
-`prefetch` prepares batches while the device works on earlier ones; their order and content stay the same:
+`Loader.prefetch` prepares batches while the device works on earlier ones; their order and content stay the same:
 
     ahead = 2      the loop has batch 5, the thread has prepared 6 and 7 and waits
                    the loop takes 6, the thread prepares 8
@@ -19,44 +19,16 @@ import math
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from seqfit.data.batching import (
-    TOKENS,
-    CostModel,
-    MicroBatchRule,
-    RowLengths,
-    RowNumbers,
-    assign_rows,
-    count_micro_batches,
-    order_epoch,
-    split_global_batches,
-    split_micro_batches,
-)
-from seqfit.data.micro_batch import MicroBatch, Padding, TokenIds, collate
-from seqfit.tasks import Label
-
-
-class Split(Protocol):
-    """What the loader needs of a tokenized split."""
-
-    @property
-    def source_lengths(self) -> RowLengths: ...
-    @property
-    def target_lengths(self) -> RowLengths: ...
-    @property
-    def source_index(self) -> npt.NDArray[np.integer]: ...
-    @property
-    def weights(self) -> list[float]: ...
-    def token_ids(self, row: int) -> tuple[TokenIds, TokenIds]: ...
-    def label(self, row: int) -> Label: ...
-    def target_language(self, row: int) -> str | None: ...
+from seqfit.data.batching import CostModel, MicroBatchRule, RowLengths, RowNumbers, order_epoch, split_global_batches
+from seqfit.data.micro_batch import MicroBatch, Padding, Split
 
 
 @dataclass(frozen=True)
@@ -78,16 +50,10 @@ class GlobalBatch:
         """What the sum of losses is divided by: target tokens, or examples of a classifier."""
         return self.target_tokens or self.examples
 
-
-def collate_rows(split: Split, rows: RowNumbers, rule: MicroBatchRule, padding: Padding) -> MicroBatch:
-    """The tensors of some rows, packed or padded as the rule says."""
-    pairs = [split.token_ids(int(row)) for row in rows]
-    sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
-    labels = [split.label(int(row)) for row in rows] if padding.decoder_start_id is None else None
-    shape = None
-    if rule.batching != "packed":
-        shape = rule.padded_shape(int(split.source_lengths[rows].max()), int(split.target_lengths[rows].max()))
-    return collate(sources, targets, padding, labels=labels, shape=shape)
+    def pin(self, device: int) -> GlobalBatch:
+        """Its tensors in pinned memory. Without `device` a thread would open a CUDA context on GPU 0."""
+        with torch.cuda.device(device):
+            return replace(self, micro_batches=[micro_batch.pin() for micro_batch in self.micro_batches])
 
 
 @dataclass(frozen=True)
@@ -97,10 +63,7 @@ class Share:
     rank: int = 0
     ranks: int = 1
     lockstep: bool = False  # all ranks need equally many micro-batches, because each of them communicates
-    cost: CostModel = TOKENS
-
-
-WHOLE_BATCH_SHARE = Share()
+    cost: CostModel = field(default_factory=CostModel)
 
 
 class Loader:
@@ -115,17 +78,16 @@ class Loader:
         batch_examples: int | None,
         batch_tokens: int | None,
         seed: int,
-        share: Share = WHOLE_BATCH_SHARE,
+        share: Share | None = None,
     ) -> None:
         self._split = split
         self._padding = padding
         self.rule = rule  # may change between two steps; batches are split by it from then on
-        self._batch_examples = batch_examples
-        self._batch_tokens = batch_tokens
-        self._seed = seed
-        self._share = share
-        self._lengths = split.source_lengths + split.target_lengths
-        assert len(self._lengths) > 0  # without rows `iterate` would never yield
+        self._split_epoch = partial(
+            self.split_epoch, split, batch_examples=batch_examples, batch_tokens=batch_tokens, seed=seed
+        )
+        self._share = share or Share()  # the whole batch
+        assert len(split.source_lengths) > 0  # without rows `iterate` would never yield
 
     def count_steps(self, epochs: float) -> int:
         """Optimizer steps in this many epochs; a part of an epoch is rounded up."""
@@ -147,6 +109,17 @@ class Loader:
                 yield self._load(rows, epoch + number / len(batches))
             epoch += 1
 
+    def prefetch(self, first_step: int, steps: int, ahead: int, *, pin: bool) -> Generator[GlobalBatch]:
+        """So many batches, `ahead` of them prepared early (0: none), in pinned memory for a GPU.
+
+        Exhaust or close it: until then its thread stays alive.
+        """
+        batches: Iterator[GlobalBatch] = islice(self.iterate(first_step), steps)
+        if pin:
+            device = torch.cuda.current_device()
+            batches = (batch.pin(device) for batch in batches)
+        return run_ahead(batches, ahead)
+
     def split_again(self, batch: GlobalBatch) -> GlobalBatch:
         """The same rows, split by the current rule."""
         return batch if batch.rule == self.rule else self._load(batch.rows, batch.epoch)
@@ -159,9 +132,14 @@ class Loader:
         """Real source and target tokens of each of a batch's examples."""
         return self._split.source_lengths[batch.rows], self._split.target_lengths[batch.rows]
 
-    def _split_epoch(self, epoch: int) -> Iterator[RowNumbers]:
-        order = order_epoch(self._split.source_index, self._split.weights, self._seed, epoch)
-        return split_global_batches(order, self._lengths, examples=self._batch_examples, tokens=self._batch_tokens)
+    @staticmethod
+    def split_epoch(
+        split: Split, epoch: int, *, batch_examples: int | None, batch_tokens: int | None, seed: int
+    ) -> Iterator[RowNumbers]:
+        """The rows of each step of an epoch."""
+        order = order_epoch(split.source_index, split.weights, seed, epoch)
+        lengths = split.source_lengths + split.target_lengths
+        return split_global_batches(order, lengths, examples=batch_examples, tokens=batch_tokens)
 
     def _steps_in(self, epoch: int) -> int:
         return sum(1 for _ in self._split_epoch(epoch))
@@ -170,9 +148,9 @@ class Loader:
         rule = self.rule  # once: another thread may set a new one meanwhile
         source, target = self._split.source_lengths, self._split.target_lengths
         costs = self._share.cost.costs(source[rows], target[rows])
-        assigned = assign_rows(rows, costs, self._share.ranks) if self._share.ranks > 1 else [rows]
-        least = max(count_micro_batches(part, source, target, rule) for part in assigned)
-        pieces = [list(split_micro_batches(part, source, target, rule, least=least)) for part in assigned]
+        assigned = self._share.cost.assign(rows, source, target, self._share.ranks) if self._share.ranks > 1 else [rows]
+        least = max(rule.count_packed(int((source[part] + target[part]).sum())) for part in assigned)
+        pieces = [list(rule.split(part, source, target, least=least)) for part in assigned]
         loads = [float(self._share.cost.costs(source[part], target[part]).sum()) for part in assigned]
         return GlobalBatch(
             rows=rows,
@@ -188,26 +166,16 @@ class Loader:
 
     def _collate(self, pieces: list[list[RowNumbers]], rule: MicroBatchRule, shortest: RowNumbers) -> list[MicroBatch]:
         """This rank's micro-batches, and dummies where it has fewer than the others."""
-        own = [collate_rows(self._split, piece, rule, self._padding) for piece in pieces[self._share.rank]]
+        own = [MicroBatch.load(self._split, piece, rule, self._padding) for piece in pieces[self._share.rank]]
         wanted = max(map(len, pieces)) if self._share.lockstep else 1
         for _ in range(wanted - len(own)):
-            own.append(replace(collate_rows(self._split, shortest, rule, self._padding), is_dummy=True))
+            own.append(replace(MicroBatch.load(self._split, shortest, rule, self._padding), is_dummy=True))
         return own
 
 
 THREAD_NAME = "seqfit-prefetch"
 _T = TypeVar("_T")
 _END: Any = object()
-
-
-def prefetch(batches: Iterator[GlobalBatch], ahead: int, pin: bool) -> Generator[GlobalBatch]:
-    """The same batches, `ahead` of them prepared early (0: none), in pinned memory for a GPU.
-
-    Exhaust or close it: until then its thread stays alive.
-    """
-    if pin:
-        batches = map(partial(pin_batch, device=torch.cuda.current_device()), batches)
-    return run_ahead(batches, ahead)
 
 
 def run_ahead(items: Iterator[_T], ahead: int) -> Generator[_T]:
@@ -224,16 +192,3 @@ def run_ahead(items: Iterator[_T], ahead: int) -> Generator[_T]:
         finally:
             for future in waiting:  # leaving the executor then waits for the one item in progress, if any
                 future.cancel()
-
-
-def pin_batch(batch: GlobalBatch, device: int) -> GlobalBatch:
-    """Its tensors in pinned memory. Without `device` a thread would open a CUDA context on GPU 0."""
-    with torch.cuda.device(device):
-        return replace(batch, micro_batches=[_pin(micro_batch) for micro_batch in batch.micro_batches])
-
-
-def _pin(batch: MicroBatch) -> MicroBatch:
-    pinned: dict[str, Any] = {
-        name: value.pin_memory() for name, value in vars(batch).items() if isinstance(value, torch.Tensor)
-    }
-    return replace(batch, **pinned)

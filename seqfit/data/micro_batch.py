@@ -12,24 +12,41 @@ Shapes: B examples, S source, T target, N packed source tokens, M packed target 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from seqfit.data.batching import MicroBatchRule, RowLengths, RowNumbers
 from seqfit.tasks import Label
 
-IGNORED_LABEL = -100  # torch's cross-entropy leaves these labels out
 TokenIds = npt.NDArray[np.integer]
+
+
+class Split(Protocol):
+    """What batches need of a tokenized split."""
+
+    @property
+    def source_lengths(self) -> RowLengths: ...
+    @property
+    def target_lengths(self) -> RowLengths: ...
+    @property
+    def source_index(self) -> npt.NDArray[np.integer]: ...
+    @property
+    def weights(self) -> list[float]: ...
+    def token_ids(self, row: int) -> tuple[TokenIds, TokenIds]: ...
+    def label(self, row: int) -> Label: ...
+    def target_language(self, row: int) -> str | None: ...
 
 
 @dataclass(frozen=True)
 class MicroBatch:
     """Tensors of one forward, and counts that can be read without a device sync."""
 
+    IGNORED_LABEL: ClassVar = -100  # torch's cross-entropy leaves these labels out
     source_ids: torch.Tensor  # [B, S], packed [1, N]
     source_mask: torch.Tensor | None  # [B, S]; None where nothing is padded
     decoder_ids: torch.Tensor | None  # [B, T], packed [1, M]; None for a classifier
@@ -48,14 +65,68 @@ class MicroBatch:
         return self.source_tokens + self.target_tokens + self.padded_tokens
 
     def to(self, device: torch.device) -> MicroBatch:
-        if device.type == "cpu":
-            return self
-        moved: dict[str, Any] = {
-            name: value.to(device, non_blocking=True)
-            for name, value in vars(self).items()
-            if isinstance(value, torch.Tensor)
-        }
-        return replace(self, **moved)
+        return self if device.type == "cpu" else self._change(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin(self) -> MicroBatch:
+        """In pinned memory, from which a copy to a GPU does not block the host."""
+        return self._change(lambda tensor: tensor.pin_memory())
+
+    def _change(self, change: Callable[[torch.Tensor], torch.Tensor]) -> MicroBatch:
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
+        changed: dict[str, Any] = {name: change(tensor) for name, tensor in tensors.items()}
+        return replace(self, **changed)
+
+    @classmethod
+    def load(cls, split: Split, rows: RowNumbers, rule: MicroBatchRule, padding: Padding) -> MicroBatch:
+        """The tensors of some rows, packed or padded as the rule says."""
+        pairs = [split.token_ids(int(row)) for row in rows]
+        labels = [split.label(int(row)) for row in rows] if padding.decoder_start_id is None else None
+        shape = None
+        if rule.batching != "packed":
+            shape = rule.padded_shape(int(split.source_lengths[rows].max()), int(split.target_lengths[rows].max()))
+        sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+        return cls.collate(sources, targets, padding, labels=labels, shape=shape)
+
+    @classmethod
+    def collate(
+        cls,
+        sources: Sequence[TokenIds],
+        targets: Sequence[TokenIds],
+        padding: Padding,
+        *,
+        labels: Sequence[Label] | None = None,
+        shape: tuple[int, int] | None = None,
+    ) -> MicroBatch:
+        """All examples in one row each for sources and targets (packed), or padded to `shape` (source, target).
+
+        With `labels`, one for each example, it is a classifier's batch, and `targets` are not used.
+        """
+        packed = shape is None
+        source_ids = _arrange(sources, padding.pad_id, None if shape is None else shape[0])
+        source_tokens, target_tokens, target_size = sum(map(len, sources)), 0, 0
+        decoder_ids, label_tensor = None, None if labels is None else cls.stack_labels(labels)
+        if label_tensor is None:
+            label_ids = _arrange(targets, cls.IGNORED_LABEL, None if shape is None else shape[1])
+            decoder_ids = torch.from_numpy(_shift_right(label_ids, targets, padding, packed=packed))
+            label_tensor = torch.from_numpy(label_ids)
+            target_tokens, target_size = sum(map(len, targets)), label_ids.size
+        return cls(
+            source_ids=torch.from_numpy(source_ids),
+            source_mask=None if shape is None else torch.from_numpy(_mask(sources, shape[0])),
+            decoder_ids=decoder_ids,
+            labels=label_tensor,
+            examples=len(sources),
+            source_tokens=source_tokens,
+            target_tokens=target_tokens,
+            padded_tokens=source_ids.size + target_size - source_tokens - target_tokens,
+            source_lengths=tuple(map(len, sources)) if packed else None,
+            target_lengths=tuple(map(len, targets)) if packed and labels is None else None,
+        )
+
+    @staticmethod
+    def stack_labels(labels: Sequence[Label]) -> torch.Tensor:
+        """As a classifier's loss takes them: classes [B] in int64, scores [B] or which labels apply [B, C] in fp32."""
+        return torch.tensor(labels, dtype=torch.int64 if isinstance(labels[0], int) else torch.float32)
 
 
 @dataclass(frozen=True)
@@ -65,46 +136,6 @@ class Padding:
     pad_id: int
     decoder_start_id: int | None = None  # None for a classifier
     starts_with_last_label: bool = False  # mBART, PLBart: the decoder reads the target's last token first instead
-
-
-def collate(
-    sources: Sequence[TokenIds],
-    targets: Sequence[TokenIds],
-    padding: Padding,
-    *,
-    labels: Sequence[Label] | None = None,
-    shape: tuple[int, int] | None = None,
-) -> MicroBatch:
-    """All examples in one row each for sources and targets (packed), or padded to `shape` (source, target).
-
-    With `labels`, one for each example, it is a classifier's batch, and `targets` are not used.
-    """
-    packed = shape is None
-    source_ids = _arrange(sources, padding.pad_id, None if shape is None else shape[0])
-    source_tokens, target_tokens, target_size = sum(map(len, sources)), 0, 0
-    decoder_ids, label_tensor = None, None if labels is None else stack_labels(labels)
-    if label_tensor is None:
-        label_ids = _arrange(targets, IGNORED_LABEL, None if shape is None else shape[1])
-        decoder_ids = torch.from_numpy(_shift_right(label_ids, targets, padding, packed=packed))
-        label_tensor = torch.from_numpy(label_ids)
-        target_tokens, target_size = sum(map(len, targets)), label_ids.size
-    return MicroBatch(
-        source_ids=torch.from_numpy(source_ids),
-        source_mask=None if shape is None else torch.from_numpy(_mask(sources, shape[0])),
-        decoder_ids=decoder_ids,
-        labels=label_tensor,
-        examples=len(sources),
-        source_tokens=source_tokens,
-        target_tokens=target_tokens,
-        padded_tokens=source_ids.size + target_size - source_tokens - target_tokens,
-        source_lengths=tuple(map(len, sources)) if packed else None,
-        target_lengths=tuple(map(len, targets)) if packed and labels is None else None,
-    )
-
-
-def stack_labels(labels: Sequence[Label]) -> torch.Tensor:
-    """As a classifier's loss takes them: classes [B] in int64, scores [B] or which labels apply [B, C] in fp32."""
-    return torch.tensor(labels, dtype=torch.int64 if isinstance(labels[0], int) else torch.float32)
 
 
 def _arrange(sequences: Sequence[TokenIds], filler: int, length: int | None) -> npt.NDArray[np.int64]:
@@ -124,7 +155,7 @@ def _shift_right(
     start = padding.decoder_start_id
     assert start is not None
     shifted = np.full_like(labels, padding.pad_id)
-    shifted[:, 1:] = np.where(labels[:, :-1] == IGNORED_LABEL, padding.pad_id, labels[:, :-1])
+    shifted[:, 1:] = np.where(labels[:, :-1] == MicroBatch.IGNORED_LABEL, padding.pad_id, labels[:, :-1])
     is_last_first = padding.starts_with_last_label
     starts = [int(target[-1]) if is_last_first and len(target) else start for target in targets]
     lengths = list(map(len, targets))

@@ -21,7 +21,7 @@ from typing import Any
 
 from seqfit.data.rows import BadRow, DataRow
 from seqfit.errors import DataError, did_you_mean
-from seqfit.tasks import SPEAKER_KEYS, TEXT_KEYS
+from seqfit.tasks import TurnKeys
 
 HISTORY, REPLY = "history", "reply"
 _ASSISTANTS = {"assistant", "gpt", "bot", "chatbot", "model", "chatgpt", "ai", "agent", "function_call"}
@@ -138,8 +138,8 @@ def read_turns(value: Any) -> list[tuple[str, str]] | None:
         return [(("assistant", "user")[(len(value) - at) % 2 == 0], text) for at, text in enumerate(value)]
     if not all(isinstance(turn, Mapping) for turn in value):
         return None
-    speaker = next((key for key in SPEAKER_KEYS if key in value[0]), None)
-    text = next((key for key in TEXT_KEYS if any(key in turn for turn in value)), None)
+    speaker = next((key for key in TurnKeys.SPEAKERS if key in value[0]), None)
+    text = next((key for key in TurnKeys.TEXTS if any(key in turn for turn in value)), None)
     if speaker is None or text is None:
         return None
     return [(str(turn.get(speaker, "")).strip().lower(), _text_of(turn, text)) for turn in value]

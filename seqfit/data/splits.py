@@ -37,10 +37,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from seqfit.data.file_groups import ALL
+from seqfit.data.file_tables import DataTable
 from seqfit.data.rows import BadRow, DataRow
-from seqfit.data.tables import ALL, DataTable, find_tables
-from seqfit.data.text_files import read_text_lines, require_file
+from seqfit.data.tables import find_tables
+from seqfit.data.text_files import read_text_lines
 from seqfit.errors import DataError, RowError, SeqfitError, did_you_mean
+from seqfit.paths import require_file
 from seqfit.progress import Progress, ReadingProgress
 from seqfit.recipe import SPLITS, SourceRecipe
 from seqfit.units import format_share
@@ -161,14 +164,17 @@ def read_together(selections: Sequence[Selection]) -> Iterator[tuple[int, int, D
 
 
 class SourceSplits:
-    """The splits of one source. Finding them reads no rows; `select` may read the table."""
+    """The splits of one source. Finding them reads no rows; `select` may read the table.
+
+    `group_of` names a row's group unless data.group does, `named` are the task's columns.
+    """
 
     def __init__(
         self,
         source: SourceRecipe,
         seed: int,
         group_of: Callable[[DataRow], str],
-        progress: Progress | None,
+        progress: Progress | None = None,
         named: Collection[str] = (),
     ) -> None:
         self.source = source
@@ -347,17 +353,6 @@ class SourceSplits:
             f"Name a file in data.splits.{split}, set a fraction of data.holdout to 0 (data.holdout.test=0), or set "
             "data.group to a column with more different values",
         )
-
-
-def find_splits(
-    source: SourceRecipe,
-    seed: int,
-    group_of: Callable[[DataRow], str],
-    progress: Progress | None = None,
-    named: Collection[str] = (),
-) -> SourceSplits:
-    """The splits of a source; `group_of` names a row's group unless data.group does, `named` are the task's columns."""
-    return SourceSplits(source, seed, group_of, progress, named)
 
 
 def _find_id_files(source: SourceRecipe) -> dict[str, Path]:

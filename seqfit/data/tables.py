@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from seqfit.data.archives import ARCHIVE_ENDINGS, is_archive, plain_file_name, unpack
-from seqfit.data.content import recognise_format, split_of
+from seqfit.data.content import recognise_format
 from seqfit.data.file_groups import (
     ABOUT_THE_LABELS,
     ALL,
@@ -51,16 +51,16 @@ from seqfit.data.file_tables import (
     list_names,
     options_of,
 )
-from seqfit.data.formats import ENDINGS, detect_format, ending, knows_header, read_rows
+from seqfit.data.formats import knows_header, read_rows
 from seqfit.data.hub_tables import find_hub_tables
 from seqfit.data.json_stream import find_json_layout
+from seqfit.data.layout import ENDINGS, detect_format, ending
+from seqfit.data.name_words import split_of
 from seqfit.data.nested import spread_rows
 from seqfit.data.rows import BadRow, DataRow
-from seqfit.data.text_files import list_folder, require_file
 from seqfit.errors import DataError, HeaderUnsure, did_you_mean
+from seqfit.paths import list_folder, require_file
 from seqfit.recipe import SPLITS, SourceRecipe
-
-__all__ = ["ALL", "DataTable", "find_tables", "split_of"]
 
 _JOIN_SAMPLE = 1000
 _ORDER = ("train", ALL, "validation", "test")
@@ -86,14 +86,11 @@ def _find_tables(source: SourceRecipe) -> dict[str, DataTable]:
     tables = {split: found[split] for split in _ORDER if split in found}
     if source.split_column is not None:
         tables = _divide(tables, source.split_column, source.title)
-    return {
-        split: replace(table, read=partial(_read_spread, table, source.each, source.turns))
-        for split, table in tables.items()
-    }
 
+    def read(table: DataTable) -> Iterator[DataRow]:
+        return spread_rows(table.read(), source.each, source.turns)
 
-def _read_spread(table: DataTable, each: str | None, turns: str | None) -> Iterator[DataRow]:
-    return spread_rows(table.read(), each, turns)
+    return {split: replace(table, read=partial(read, table)) for split, table in tables.items()}
 
 
 def _divide(tables: dict[str, DataTable], column: str, title: str) -> dict[str, DataTable]:

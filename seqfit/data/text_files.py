@@ -126,7 +126,8 @@ def _find(path: Path, size: int, mtime_ns: int, stated: str) -> Encoding:
     if good > broken:
         return Encoding("utf-8", line_end, has_broken=True)
     name = recognise(sample)
-    return Encoding(name, line_end, True, _first_words(sample.decode(name, "replace")), is_guessed=True)
+    words = dict.fromkeys(word[:20] for word in sample.decode(name, "replace").split() if not word.isascii())
+    return Encoding(name, line_end, True, tuple(words)[:3], is_guessed=True)
 
 
 def _known_codec(stated: str) -> str:
@@ -285,35 +286,7 @@ def _explained(sample: bytes, name: str) -> list[float]:
     ]
 
 
-def _first_words(text: str, most: int = 3) -> tuple[str, ...]:
-    words = dict.fromkeys(word[:20] for word in text.split() if not word.isascii())
-    return tuple(list(words)[:most])
-
-
-_CHUNK_BYTES = 1 << 20
 _BOM = "\ufeff"
-
-
-def require_file(path: Path, field: str = "data.path") -> Path:
-    """The path itself, or an error that lists what the folder has instead."""
-    if path.exists():
-        return path
-    folder = path.parent
-    if not folder.is_dir():
-        raise DataError(f"{path} does not exist", "Neither does its folder", f"Set {field} to an existing path")
-    names = list_folder(folder)
-    if not names:
-        raise DataError(f"{path} does not exist", "Its folder is empty", f"Set {field} to an existing path")
-    has = f"The folder has: {', '.join(names)}"
-    known = [entry.name for entry in folder.iterdir()]  # all, because the listing is shortened
-    raise DataError(f"{path} does not exist", has, f"Set {field} to one of them", hint=did_you_mean(path.name, known))
-
-
-def list_folder(folder: Path, most: int = 20) -> list[str]:
-    """Names in a folder, for a message: folders end in /, hidden files are left out."""
-    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    names = [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries[:most]]
-    return [*names, f"and {len(entries) - most} more"] if len(entries) > most else names
 
 
 def read_text_lines(path: Path, encoding: str = "auto", *, keep_broken: bool = False) -> Iterator[str]:
@@ -358,7 +331,7 @@ def read_chunks(path: Path, encoding: str = "auto", *, keep_broken: bool = False
     chunk = b""
     with reading(path) as file:
         try:
-            while chunk := file.read(_CHUNK_BYTES):
+            while chunk := file.read(_BLOCK_BYTES):
                 text = decoder.decode(chunk)
                 yield text.removeprefix(_BOM) if is_first else text
                 is_first = False
@@ -390,7 +363,7 @@ def count_lines(path: Path) -> int:
 def _count(path: Path, size: int, mtime_ns: int) -> int:
     with reading(path) as file:
         count, last = 0, b"\n"
-        while chunk := file.read(_CHUNK_BYTES):
+        while chunk := file.read(_BLOCK_BYTES):
             count += chunk.count(b"\n")
             last = chunk[-1:]
     return count + (last != b"\n")

@@ -30,15 +30,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from seqfit.cache import drop_entry, file_digest, find_entry, new_entry
-from seqfit.data.encode import (
-    TextEncoder,
-    check_recipe_languages,
-    check_row_language,
-    smaller_limit,
-    truncate,
-)
+from seqfit.data.encode import TextEncoder
 from seqfit.data.rows import BadRow, BadRowCounter, DataRow, PartCount, check_bad_rows, describe_bad_rows
-from seqfit.data.splits import Selection, SourceSplits, find_splits, read_together
+from seqfit.data.splits import Selection, SourceSplits, read_together
 from seqfit.data.tokenized import (
     ROWS_FILE,
     HashedFile,
@@ -90,8 +84,6 @@ def map_in_order(function: Callable[[_T], _R], items: Iterable[_T], threads: int
                 future.cancel()
 
 
-__all__ = ["PreparedData", "TokenizedSplit", "prepare_data"]
-
 _BATCH_ROWS = 1000
 _BATCH_CHARACTERS = 1_000_000
 _MOST_THREADS = 8  # each holds a batch; the tokenizer has threads of its own
@@ -123,7 +115,7 @@ def prepare_data(
     parts: dict[str, list[tuple[int, Path, str]]] = {split: [] for split in splits}
     task = preparation.task
     for number, source in enumerate(recipe.sources):
-        found = find_splits(source, recipe.seed, task.group_of, progress, task.named_columns())
+        found = SourceSplits(source, recipe.seed, task.group_of, progress, task.named_columns())
         prefix = f"{source.title}: " if len(recipe.sources) > 1 else ""
         made = preparation.prepare(found, [split for split in splits if split in found.names], allow_bad_rows)
         for split in splits:
@@ -220,16 +212,15 @@ class _Preparation:
         self.task: Task = build_task(recipe.task)
         self._recipe = recipe
         self._progress = progress
-        check_recipe_languages(recipe, tokenizer)
+        self._has_head = recipe.model.kind == "classifier"
         self._encoder = encoder or TextEncoder(tokenizer)
-        self._tokenizer_name = type(tokenizer).__name__
+        endings = [source.languages for source in recipe.sources if source.languages is not None]
+        self._encoder.check_languages(recipe.task, has_targets=not self._has_head, endings=endings)
         self._encoder_identity = self._encoder.identity
-        self._tails: dict[tuple[int, str | None], int] = {}  # by side and language
         missing_prefix = self._encoder.explain_missing_prefix(recipe.task)
         self.events: list[str] = [] if missing_prefix is None else [missing_prefix]
-        self._has_head = recipe.model.kind == "classifier"
-        self._source_limit = smaller_limit(recipe.task.max_source_tokens, position_limit)
-        self._target_limit = smaller_limit(recipe.task.max_target_tokens, position_limit)
+        limits = (recipe.task.max_source_tokens, recipe.task.max_target_tokens)
+        self._source_limit, self._target_limit = (min(filter(None, (n, position_limit)), default=None) for n in limits)
 
     def prepare(
         self, found: SourceSplits, splits: Sequence[str], allow_bad_rows: bool = False
@@ -377,16 +368,8 @@ class _Preparation:
         limit = (self._source_limit, self._target_limit)[side]
         if limit is None or (self._has_head and side == 1):
             return sequences
-        return [
-            truncate(ids, limit, self._tail(side, row.languages[side]))
-            for ids, row in zip(sequences, batch, strict=True)
-        ]
-
-    def _tail(self, side: int, language: str | None) -> int:
-        if (side, language) not in self._tails:
-            count = (self._encoder.source_tail, self._encoder.target_tail)[side]
-            self._tails[side, language] = count(language)
-        return self._tails[side, language]
+        truncate = (self._encoder.truncate_source, self._encoder.truncate_target)[side]
+        return [truncate(ids, limit, row.languages[side]) for ids, row in zip(sequences, batch, strict=True)]
 
     def _render(self, part: _Part, number: int, row: DataRow, title: str) -> _Rendered | None:
         """The row as text, or None where it can't be used, which is counted."""
@@ -425,7 +408,7 @@ class _Preparation:
 
     def _check_language(self, field: str, code: str) -> None:
         try:
-            check_row_language(code, field, self._tokenizer_name, self._encoder.codes)
+            self._encoder.check_row_language(code, field)
         except SeqfitError as error:
             raise RowError(str(error), cause=f"unknown {field.replace('_', ' ')}") from error
 

@@ -30,7 +30,7 @@ from seqfit.cache import file_digest
 from seqfit.data.rows import BadRows, load_bad_rows
 from seqfit.errors import DataError
 from seqfit.progress import Progress
-from seqfit.tasks import Example, Label, Task, find_label_problems
+from seqfit.tasks import Example, Label, Task
 
 Ids = NDArray[np.int32]
 ROWS_FILE = "rows.arrow"
@@ -286,9 +286,7 @@ def to_lists(sequences: list[list[int]]) -> Any:
 
 def explain_targets(task: Task, train: TokenizedSplit) -> list[str]:
     """Problems with labels and scores, and how many rows have the target that replaces a missing one."""
-    found: list[str] = []
-    if task.recipe.name in task.recipe.HEAD_TASKS:
-        found += find_label_problems(task.recipe, train.count_targets())
+    found = task.find_label_problems(train.count_targets()) if task.recipe.name in task.recipe.HEAD_TASKS else []
     if task.recipe.name != "multilabel" and (text := task.text_of_missing()) is not None:
         found.append(
             f"{train.count_target(text):,} of {len(train):,} rows have the target '{text}', which replaces a missing "

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from seqfit.data import check_languages, check_row_language, prepare_data, smaller_limit, truncate
+from seqfit.data import prepare_data
 from seqfit.errors import DataError, ModelError
 from seqfit.evaluation.generator import Generator, generate_sources
 from seqfit.evaluation.scoring import SplitScores, choose_metrics, score_split
@@ -93,10 +93,10 @@ class Predictor:
         folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
         checkpoint = Checkpoint.load(folder)
         self._task = build_task(checkpoint.metadata.task)
-        check_languages(self._task.recipe, checkpoint.tokenizer, has_targets=checkpoint.metadata.kind != "classifier")
-        self._tokenizer_name = type(checkpoint.tokenizer).__name__
         self._encoder = build_text_encoder(checkpoint.tokenizer)
-        self._limit = smaller_limit(self._task.recipe.max_source_tokens, checkpoint.position_limit)
+        self._encoder.check_languages(self._task.recipe, has_targets=checkpoint.metadata.kind != "classifier")
+        limits = (self._task.recipe.max_source_tokens, checkpoint.position_limit)
+        self._limit = min(filter(None, limits), default=None)
         self._generator = build_generator(checkpoint, Strategy(), ["bf16"], batch_tokens)
 
     @property
@@ -112,9 +112,8 @@ class Predictor:
         languages = [self._find_languages(row, number) for number, row in enumerate(inputs, 1)]
         codes = [source for source, _ in languages if source is not None]
         encoded = self._encoder.encode(texts, codes or None)
-        tails = {source: self._encoder.source_tail(source) for source, _ in set(languages)}
         sources = [
-            np.array(truncate(ids, self._limit, tails[source]))
+            np.array(self._encoder.truncate_source(ids, self._limit, source))
             for ids, (source, _) in zip(encoded, languages, strict=True)
         ]
         generated = generate_sources(self._generator, sources, [target for _, target in languages])
@@ -126,7 +125,7 @@ class Predictor:
         languages = self._task.languages_of(row)
         for field, code in zip(("source_language", "target_language"), languages, strict=True):
             if code is not None:
-                check_row_language(code, f"{field}, row {number},", self._tokenizer_name, self._encoder.codes)
+                self._encoder.check_row_language(code, f"{field}, row {number},")
         return languages
 
 

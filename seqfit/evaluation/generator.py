@@ -23,37 +23,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.data import (
-    IGNORED_LABEL,
-    MicroBatch,
-    MicroBatchRule,
-    Padding,
-    RowLengths,
-    RowNumbers,
-    Split,
-    TokenIds,
-    collate_rows,
-    split_micro_batches,
-)
+from seqfit.data import MicroBatch, MicroBatchRule, Padding, TokenizedSplit
 from seqfit.evaluation.decode import encode, find_answered, generate, generate_from, read_targets, score_targets
 from seqfit.evaluation.greedy import GreedyRule, Sources, decode_greedily, explain_why_not_greedy, join_sources
 from seqfit.evaluation.start import Start
 from seqfit.evaluation.threshold import DEFAULT_THRESHOLD, Threshold, find_threshold
 from seqfit.model import LossRule, build_generation_config, family_of
-from seqfit.recipe import TaskRecipe
 from seqfit.rundir import records
 from seqfit.step import Precision
-from seqfit.tasks import ClassifierHead, Label, write_score
+from seqfit.tasks import ClassifierHead, Label
 
 _GenerationProgress = Callable[[int, int], None]
+_Rows = NDArray[np.int64]
+_Lengths = NDArray[np.int32]
+_Ids = NDArray[np.integer]
 
 # Measured with t5-small on DialogSum, one core, CPU time: the encoder took 120, 128 and 143 ms per row in pieces of
 # 1,024, 2,048 and 4,096 tokens; decoding 0.86, 0.73 and 0.71 of the encoder's time with 32, 64 and 128 rows at once.
 CPU_PIECE_TOKENS = 2048
 DECODED_ROWS = 128
-_SCORE_DIGITS = 6  # significant ones: fewer would make scores equal, and more are rounding errors
 DECODED_CACHE_BYTES = 2**30  # of queued rows; a single piece may have more
 
 
@@ -108,14 +99,14 @@ class Generator:
 
 
 def generate_split(
-    generator: Generator, split: Split, rows: RowNumbers, progress: _GenerationProgress | None = None
+    generator: Generator, split: TokenizedSplit | _SourcesOnly, rows: _Rows, progress: _GenerationProgress | None = None
 ) -> Generated:
     """Texts and loss for some rows of a split."""
     rule, padding, queue = generator.rule, generator.padding, _build_queue(generator)
     terms, total = 0, len(np.unique(rows))
     with evaluating(generator.model), generator.precision.autocast():
-        for piece in split_micro_batches(rows, split.source_lengths, split.target_lengths, rule):
-            batch = collate_rows(split, piece, rule, padding)
+        for piece in rule.split(rows, split.source_lengths, split.target_lengths):
+            batch = MicroBatch.load(split, piece, rule, padding)
             starts = _find_starts(generator, split, piece)
             queue.add(_Piece(piece, split.source_lengths[piece], split.target_lengths[piece], batch, starts))
             terms += batch.target_tokens or batch.examples
@@ -129,7 +120,7 @@ def generate_split(
 
 
 def generate_sources(
-    generator: Generator, sources: Sequence[TokenIds], languages: Sequence[str | None] | None = None
+    generator: Generator, sources: Sequence[_Ids], languages: Sequence[str | None] | None = None
 ) -> list[str]:
     """Texts for tokenized sources, in their order; `languages` are the codes of the target languages."""
     blank = LossRule.blank_label(generator.model.config)
@@ -137,7 +128,7 @@ def generate_sources(
     return generate_split(generator, split, np.arange(len(sources))).texts
 
 
-def _find_starts(generator: Generator, split: Split, rows: RowNumbers) -> list[Start] | None:
+def _find_starts(generator: Generator, split: TokenizedSplit | _SourcesOnly, rows: _Rows) -> list[Start] | None:
     """How generation starts for each row, if rows differ in that."""
     if generator.start_of is None:
         return None
@@ -160,16 +151,16 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
 class _SourcesOnly:
     """Sources in the form of a split, with empty targets, so that there is no loss."""
 
-    def __init__(self, sources: Sequence[TokenIds], languages: Sequence[str | None], blank: Label) -> None:
+    def __init__(self, sources: Sequence[_Ids], languages: Sequence[str | None], blank: Label) -> None:
         self._blank = blank
         self._sources = sources
         self._languages = languages
         self.weights = [1.0]
-        self.source_lengths: RowLengths = np.array([len(source) for source in sources], dtype=np.int32)
-        self.target_lengths: RowLengths = np.ones_like(self.source_lengths)  # the start token
+        self.source_lengths: _Lengths = np.array([len(source) for source in sources], dtype=np.int32)
+        self.target_lengths: _Lengths = np.ones_like(self.source_lengths)  # the start token
         self.source_index = np.zeros_like(self.source_lengths)
 
-    def token_ids(self, row: int) -> tuple[TokenIds, TokenIds]:
+    def token_ids(self, row: int) -> tuple[_Ids, _Ids]:
         return self._sources[row], np.array([], dtype=np.int64)
 
     def label(self, _row: int) -> Label:
@@ -183,9 +174,9 @@ class _SourcesOnly:
 class _Piece:
     """Rows that go through the encoder together."""
 
-    rows: RowNumbers
-    source_lengths: RowLengths
-    target_lengths: RowLengths
+    rows: _Rows
+    source_lengths: _Lengths
+    target_lengths: _Lengths
     batch: MicroBatch  # on the host
     starts: list[Start] | None  # if rows differ in how generation starts
 
@@ -194,8 +185,8 @@ class _Piece:
 class _Queued:
     """Rows that are encoded and not yet decoded."""
 
-    rows: RowNumbers
-    target_lengths: RowLengths
+    rows: _Rows
+    target_lengths: _Lengths
     sources: Sources
     starts: list[Start] | None
 
@@ -222,7 +213,7 @@ class _GenerationQueue(ABC):
         """Syncs with the device."""
         return sum(map(float, self._losses))
 
-    def _write(self, rows: RowNumbers, ids_BT: torch.Tensor) -> None:
+    def _write(self, rows: _Rows, ids_BT: torch.Tensor) -> None:
         texts = self._generator.tokenizer.batch_decode(ids_BT, skip_special_tokens=True)
         self.texts.update(zip(rows.tolist(), texts, strict=True))
 
@@ -246,10 +237,10 @@ class _LabelQueue(_ImmediateQueue):
         rows = piece.rows.tolist()
         match head.problem_type:
             case "regression":
-                texts = [write_score(value, _SCORE_DIGITS) for value in logits_BC[:, 0].tolist()]
+                texts = list(map(head.write_score, logits_BC[:, 0].tolist()))
             case "multi_label_classification":
                 probabilities = logits_BC.sigmoid().tolist()
-                texts = write_labels(head, probabilities, self._generator.threshold)
+                texts = head.write_labels(probabilities, self._generator.threshold)
                 self.probabilities.update(zip(rows, probabilities, strict=True))
             case _:
                 texts = [head.labels[index] for index in logits_BC.argmax(-1).tolist()]
@@ -324,7 +315,7 @@ class _GreedyQueue(_GenerationQueue):
         answered = find_answered(likeliest_BT, labels_BT, self._rule, piece.starts).tolist()
         done = [position for position, is_answered in enumerate(answered) if is_answered]
         if done:
-            ids_BT = labels_BT[done].masked_fill(labels_BT[done] == IGNORED_LABEL, self._rule.pad_id)
+            ids_BT = labels_BT[done].masked_fill(labels_BT[done] == MicroBatch.IGNORED_LABEL, self._rule.pad_id)
             self._write(piece.rows[done], F.pad(ids_BT, (1, 0), value=self._rule.start_id))
         return [position for position, is_answered in enumerate(answered) if not is_answered]
 
@@ -343,16 +334,8 @@ def _build_queue(generator: Generator) -> _GenerationQueue:
     return _SearchQueue(generator)
 
 
-def write_labels(head: ClassifierHead, probabilities: Sequence[Sequence[float]], threshold: float) -> list[str]:
-    """The labels whose probability is above the threshold, joined, or the text for no label."""
-    labels = (
-        [label for label, value in zip(head.labels, row, strict=True) if value > threshold] for row in probabilities
-    )
-    return [TaskRecipe.LABEL_JOINT.join(found) or head.no_label for found in labels]
-
-
 def adjust_threshold(
-    generator: Generator, split: Split, rows: RowNumbers, generated: Generated
+    generator: Generator, split: TokenizedSplit, rows: _Rows, generated: Generated
 ) -> tuple[Generated, Threshold | None]:
     """Texts with the labels above the threshold that is best on these rows; unchanged if there are no probabilities."""
     if generated.probabilities is None:
@@ -362,7 +345,7 @@ def adjust_threshold(
     found = find_threshold(np.array(generated.probabilities), applies)
     if found is None:
         return generated, None
-    return replace(generated, texts=write_labels(generator.head, generated.probabilities, found.value)), found
+    return replace(generated, texts=generator.head.write_labels(generated.probabilities, found.value)), found
 
 
 def explain_fallback(generator: Generator) -> list[records.FallbackEvent]:

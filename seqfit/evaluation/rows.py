@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqfit.data import ENDINGS, decode_lines, ending, read_text_lines, read_whole_rows, require_file
+from seqfit.data import read_file
 from seqfit.errors import DataError
+from seqfit.paths import require_file
 
 PredictionRows = str | Mapping[str, Any]
 
@@ -30,18 +31,20 @@ def rows_from_fields(fields: Sequence[str]) -> list[PredictionRows]:
 
 def rows_from_file(path: Path, named: Collection[str] = ()) -> Iterator[PredictionRows]:
     """Rows of a data file in any format, or lines of a text file; `named` columns decide whether there is a header."""
-    require_file(path, field="--file")
-    return read_whole_rows(path, named) if ending(path) in ENDINGS else rows_from_lines(read_text_lines(path))
+    return rows_from_lines(read_file(require_file(path, "--file"), named))
 
 
 def rows_from_bytes(stream: Iterable[bytes]) -> Iterator[PredictionRows]:
     """Rows of standard input, which must be UTF-8, one by one."""
-    return rows_from_lines(decode_lines(stream, "standard input"))
+    return rows_from_lines(read_file(stream))
 
 
-def rows_from_lines(lines: Iterable[str]) -> Iterator[PredictionRows]:
-    """A line that starts with { is a JSON object, any other is a text; empty lines are left out."""
+def rows_from_lines(lines: Iterable[PredictionRows]) -> Iterator[PredictionRows]:
+    """A line that starts with { is a JSON object, another one a text; empty lines are left out, and rows stay."""
     for number, line in enumerate(lines, 1):
+        if not isinstance(line, str):
+            yield line
+            continue
         text = line.strip("\r\n")
         if not text.strip():
             continue

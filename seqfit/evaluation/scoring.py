@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from seqfit.data import RowNumbers, TokenizedSplit
+from seqfit.data import TokenizedSplit
 from seqfit.errors import RecipeError
 from seqfit.evaluation.generator import Generated, Generator, _GenerationProgress, generate_split
 from seqfit.metrics import Scores, available_scores, find_metric_mistakes, score
@@ -43,7 +44,13 @@ def score_split(
 
 
 def score_generated(
-    task: Task, split: TokenizedSplit, rows: RowNumbers, generated: Generated, metrics: Sequence[str], *, started: float
+    task: Task,
+    split: TokenizedSplit,
+    rows: NDArray[np.int64],
+    generated: Generated,
+    metrics: Sequence[str],
+    *,
+    started: float,
 ) -> SplitScores:
     """Scores the texts generated for some rows; `started` is when generation started, by time.perf_counter."""
     texts = zip(rows.tolist(), generated.texts, strict=True)
@@ -72,7 +79,7 @@ def choose_metrics(task: Task, recipe: schema.EvalRecipe) -> tuple[list[str], st
     return metrics, recipe.best or (task.main_score if task.main_score in available_scores(metrics) else "loss")
 
 
-def spread_over_rows(rows: int, limit: int | None) -> RowNumbers:
+def spread_over_rows(rows: int, limit: int | None) -> NDArray[np.int64]:
     """All rows, or `limit` spread evenly."""
     if limit is None or limit >= rows:
         return np.arange(rows, dtype=np.int64)

@@ -18,9 +18,10 @@ from functools import cache
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.data import TextEncoder, is_column
+from seqfit.data import TextEncoder
 from seqfit.model import build_text_encoder, family_of
 from seqfit.recipe import TaskRecipe
+from seqfit.tasks import columns_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def set_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: 
     if not model.config.is_encoder_decoder or not model.can_generate():
         return None
     encoder = build_text_encoder(tokenizer)
-    if is_column(task.target_language):
+    if columns_of(task.target_language or ""):
         return cache(lambda language: find_start(model, encoder, tokenizer, language))
     start = find_start(model, encoder, tokenizer, task.target_language)
     model.generation_config.update(decoder_start_token_id=start.start_id, forced_bos_token_id=start.first_id)

@@ -11,10 +11,7 @@ from seqfit.inspection.report import ExampleView as ExampleView
 from seqfit.inspection.report import HumanBaseline as HumanBaseline
 from seqfit.inspection.report import LeftOut as LeftOut
 from seqfit.inspection.report import LengthSummary as LengthSummary
-from seqfit.inspection.report import LengthUnit as LengthUnit
-from seqfit.inspection.report import LostCharacter as LostCharacter
 from seqfit.inspection.report import SplitReport as SplitReport
-from seqfit.inspection.report import Token as Token
 from seqfit.inspection.report import TokenView as TokenView
 from seqfit.inspection.statistics import summarise_splits as summarise_splits
 from seqfit.inspection.text_rows import TryQuestion as TryQuestion

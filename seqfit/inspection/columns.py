@@ -20,10 +20,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from seqfit.data import KEYS, METADATA, SPLITS_OF, DataRow, Name, is_role, score_role
-from seqfit.tasks import column_text, split_path
+from seqfit.data import name_words
+from seqfit.inspection.column_names import Name, is_role, score_role
+from seqfit.tasks import TemplateRow, column_text, split_path
 
 NAMES_OF_SPLITS = "names of splits"
+_SPLITS = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval"}
 MISSING = {"null", "NULL", "nan", "NaN", "#N/A", "<NA>"}  # how programs write a missing value
 _RECORDS = -2
 _FEW_VALUES = 50
@@ -137,7 +139,7 @@ class ColumnProfile:
 _FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"}, {"yes", "no"}, {"y", "n"}, {"0"}, {"1"}, {"false"}, {"0.0"})
 
 
-def profile_columns(rows: Sequence[DataRow]) -> list[ColumnProfile]:
+def profile_columns(rows: Sequence[TemplateRow]) -> list[ColumnProfile]:
     """The columns that hold text or numbers in at least one row, in the order of the table."""
     paths = dict.fromkeys(path for row in rows for path in _paths(row))
     cells = {path: [_cell(path, row) for row in rows] for path in paths}
@@ -194,8 +196,8 @@ def _profile(path: str, cells: list[tuple[str, int] | None]) -> ColumnProfile | 
 def _explain_not_text(column: ColumnProfile, texts: list[str]) -> str | None:
     """Why a column is not part of a source, whatever the task; None if it may be."""
     is_named = column.name.words & {"answer", "correct", "label", "gold"} and column.name.last == "key"  # answerKey
-    if (column.name.last in KEYS or column.name.plain in KEYS) and not is_named:
-        return "ids" if column.name.last not in METADATA else "metadata"
+    if (column.name.last in name_words.KEYS or column.name.plain in name_words.KEYS) and not is_named:
+        return "ids" if column.name.last not in name_words.METADATA else "metadata"
     if _share(_URL.match(text) is not None for text in texts) > 0.8:
         return "addresses"
     if _share(_DATE.match(text) is not None for text in texts) > 0.8:
@@ -220,14 +222,14 @@ def _explain_not_text(column: ColumnProfile, texts: list[str]) -> str | None:
         return "rejected replies"
     if column.name.words & {"supporting", "distractor", "distractors"}:
         return "hints at the answer"
-    if {value.lower() for value in column.values} <= SPLITS_OF and column.distinct > 1:
+    if {value.lower() for value in column.values} <= _SPLITS and column.distinct > 1:
         return NAMES_OF_SPLITS
     is_only_context = score_role(column.name, "context") >= 0.95 and column.mean_words >= _CONTEXT_WORDS
     if column.rows > 3 and column.distinct == 1 and column.filled_share > 0.9 and not is_only_context:
         return "the same in every row"
     if not is_role(column.name) and _is_key(column, texts):
         return "ids"
-    if column.name.last in METADATA:
+    if column.name.last in name_words.METADATA:
         return "metadata"
     return None
 
@@ -251,7 +253,7 @@ def _is_key(column: ColumnProfile, texts: list[str]) -> bool:
     return one_word and (has_digits > 0.9 or _share(_FILE.match(text) is not None for text in texts) > 0.9)
 
 
-def _mark_second_forms(columns: list[ColumnProfile], rows: Sequence[DataRow]) -> list[ColumnProfile]:
+def _mark_second_forms(columns: list[ColumnProfile], rows: Sequence[TemplateRow]) -> list[ColumnProfile]:
     """Marks a column that repeats another one's text, as HTML or in lower case; the plainer one stays."""
     texts = {
         column.path: [(_cell(column.path, row) or ("", -1))[0][:_SAMPLED_CHARS] for row in rows[:200]]
@@ -276,7 +278,7 @@ def _mark_second_forms(columns: list[ColumnProfile], rows: Sequence[DataRow]) ->
     return [replace(column, not_text=marked.get(column.path, column.not_text)) for column in columns]
 
 
-def _find_containers(columns: list[ColumnProfile], rows: Sequence[DataRow]) -> list[ColumnProfile]:
+def _find_containers(columns: list[ColumnProfile], rows: Sequence[TemplateRow]) -> list[ColumnProfile]:
     """Finds texts that are parts of others: raw_comment of input_text, question and answer of a whole prompt."""
     prose = [column for column in columns if column.is_prose]
     texts = {c.path: [_letters((_cell(c.path, row) or ("", -1))[0], 5000) for row in rows[:100]] for c in prose}
@@ -324,7 +326,7 @@ def _letters(text: str, most: int = 200) -> str:
     return "".join(character for character in plain.casefold() if character.isalnum())[:most]
 
 
-def _cell(path: str, row: DataRow) -> tuple[str, int] | None:
+def _cell(path: str, row: TemplateRow) -> tuple[str, int] | None:
     """Text and number of items (-1 for a plain value); None if it is missing, _RECORDS if it holds records."""
     head, rest = split_path(path, row)
     value: Any = row.get(head)

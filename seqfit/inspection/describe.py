@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data import DataTable, TextEncoder, TokenizedSplit, find_tables, prepare_data, truncate
+from seqfit.data import DataTable, TextEncoder, TokenizedSplit, find_tables, prepare_data
 from seqfit.errors import format_error
 from seqfit.inspection.findings import find_problems
 from seqfit.inspection.report import (
@@ -44,7 +44,6 @@ from seqfit.inspection.report import (
     show_value,
 )
 from seqfit.inspection.statistics import (
-    COUNTED_TASKS,
     LossCount,
     RowHasher,
     RowHashes,
@@ -152,16 +151,14 @@ def _describe_tokens(
         for facts in split.facts
         for bad in facts.bad_rows
     ]
-    report = _assemble(recipe, title, reports, overlaps, prepared.events, left_out)
-    return replace(report, open_question=_too_many_left_out(recipe, reports, left_out))
+    return _assemble(recipe, title, reports, overlaps, prepared.events, left_out)
 
 
 def _describe_words(recipe: Recipe, unlimited: Recipe, progress: Progress) -> DataReport:
     read = read_words(unlimited, progress)
     reports = [_describe_word_split(recipe.task, name, split) for name, split in read.splits.items()]
     overlaps = _describe_overlaps(read.splits, {name: split.hashes for name, split in read.splits.items()})
-    report = _assemble(recipe, None, reports, overlaps, read.events, read.left_out)
-    return replace(report, open_question=_too_many_left_out(recipe, reports, read.left_out))
+    return _assemble(recipe, None, reports, overlaps, read.events, read.left_out)
 
 
 def _assemble(
@@ -181,6 +178,7 @@ def _assemble(
         events=tuple(events),
         findings=tuple(find_problems(reports, overlaps, left_out, recipe.task.name)),
         left_out=tuple(left_out),
+        open_question=_too_many_left_out(recipe, reports, left_out),
     )
 
 
@@ -222,7 +220,7 @@ def _describe_word_split(task: TaskRecipe, name: str, split: WordSplit) -> Split
         ),
         examples=tuple(ExampleView(example.id, example.source, example.target) for example in examples),
         limits=_measure_limits(split.source_lengths, split.target_lengths, "words"),
-        classes=count_classes(task, split.targets) if task.name in COUNTED_TASKS else (),
+        classes=count_classes(task, split.targets),
     )
 
 
@@ -271,7 +269,7 @@ class _SplitDescription:
             repeats=_describe_repeats(split, hashes),
             examples=tuple(self._view(split, row) for row in _spread(len(split), _EXAMPLES)),
             limits=_measure_limits(source, target, "tokens"),
-            classes=count_classes(self._task, targets) if self._task.name in COUNTED_TASKS else (),
+            classes=count_classes(self._task, targets),
         )
 
     def hash(self, name: str, split: TokenizedSplit) -> tuple[RowHashes, Counter[str]]:
@@ -280,7 +278,7 @@ class _SplitDescription:
         for row in self._rows(f"{name}: looking for repeats", np.arange(len(split))):
             example = split.text(row)
             hasher.add(example.source, example.target, example.group)
-            if self._task.name in COUNTED_TASKS:
+            if self._task.name in TaskRecipe.HEAD_TASKS:
                 targets[example.target] += 1
         return hasher.finish(), targets
 
@@ -341,15 +339,13 @@ class _SplitDescription:
             of_class = (Token(example.target, label, special=False),) if isinstance(label, int) else ()
             target_tokens = TokenView(of_class, 0, ())
         else:
-            tail = self._encoder.target_tail(split.target_language(row))
-            target_tokens = self._view_tokens(truncate(target, self._task.max_target_tokens, tail))
+            limit, language = self._task.max_target_tokens, split.target_language(row)
+            target_tokens = self._view_tokens(self._encoder.truncate_target(target, limit, language))
         return ExampleView(
             row_id=example.id,
             source=example.source,
             target=example.target,
-            source_tokens=self._view_tokens(
-                truncate(source, self._task.max_source_tokens, self._encoder.source_tail())
-            ),
+            source_tokens=self._view_tokens(self._encoder.truncate_source(source, self._task.max_source_tokens)),
             target_tokens=target_tokens,
         )
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from seqfit.data import is_in_memory, store_data
 from seqfit.errors import RecipeError
 from seqfit.inspection.guess import guess_recipe
+from seqfit.inspection.in_memory import is_in_memory, store_data
 from seqfit.recipe import Recipe, apply_overrides, resolve
 from seqfit.system import quote
 

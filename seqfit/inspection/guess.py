@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqfit.data import ALL, LANGUAGES, BadRow, DataRow, DataTable, find_languages, find_tables, require_file, split_of
+from seqfit.data import BadRow, DataTable, find_tables, name_words
 from seqfit.errors import DataError, RecipeError, did_you_mean
+from seqfit.inspection.column_names import find_languages
 from seqfit.inspection.columns import NAMES_OF_SPLITS, profile_columns
-from seqfit.inspection.label_names import find_labels
+from seqfit.inspection.reading import Hints
 from seqfit.inspection.record_kinds import (
     BLOCK_SAMPLE,
     find_unfolding,
@@ -32,13 +33,13 @@ from seqfit.inspection.record_kinds import (
     refuse_token_labels,
     refuse_turns_in_rows,
 )
-from seqfit.inspection.roles import Hints
-from seqfit.inspection.second_look import find_deciding_column, find_suspicions
+from seqfit.inspection.second_look import find_deciding_column, find_labels, find_suspicions
 from seqfit.inspection.task_guess import TASKS, TaskGuess, Unsure
 from seqfit.inspection.text_language import find_language
-from seqfit.recipe import SourceRecipe, TaskRecipe, apply_overrides, report_mistakes, validate_part
+from seqfit.paths import require_file
+from seqfit.recipe import SPLITS, SourceRecipe, TaskRecipe, apply_overrides, report_mistakes, validate_part
 from seqfit.system import quote
-from seqfit.tasks import column_text, columns_of
+from seqfit.tasks import TemplateRow, column_text, columns_of
 
 ALIASES = {
     **dict.fromkeys(("question-answering", "squad", "faq", "reading-comprehension"), "qa"),
@@ -107,7 +108,7 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
     refuse_token_labels(samples[first], source.title, given["task"])
     refuse_turns_in_rows(samples[first], source.title, wanted, given["task"])
     refuse_pairs_in_rows(samples[first], source.title, wanted, given["task"])
-    if list(tables) == [ALL] and (column := _find_split_column(samples[first])) is not None:
+    if tables.keys().isdisjoint(SPLITS) and (column := _find_split_column(samples[first])) is not None:
         source = source.model_copy(update={"split_column": column})
         tables = find_tables(source, named)
         notes.append(
@@ -144,7 +145,7 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
     return Guess(recipe, notes)
 
 
-def _require_rows(rows: Sequence[DataRow], table: DataTable) -> None:
+def _require_rows(rows: Sequence[TemplateRow], table: DataTable) -> None:
     """Raise the reason if no row can be read, instead of guessing from no columns."""
     if rows:
         return
@@ -157,9 +158,10 @@ def _require_rows(rows: Sequence[DataRow], table: DataTable) -> None:
         )
 
 
-def _find_split_column(rows: Sequence[DataRow]) -> str | None:
+def _find_split_column(rows: Sequence[TemplateRow]) -> str | None:
     found = [c for c in profile_columns(rows) if c.not_text == NAMES_OF_SPLITS and c.filled_share > 0.99]
-    return found[0].path if len(found) == 1 and any(split_of(value) == "train" for value in found[0].values) else None
+    has_train = len(found) == 1 and "train" in map(name_words.split_of, found[0].values)
+    return found[0].path if has_train else None
 
 
 def _mention_files(source: SourceRecipe, tables: Mapping[str, DataTable]) -> str:
@@ -194,9 +196,9 @@ def _open_source(data: str, task: Mapping[str, Any], column: str) -> Unsure:
     )
 
 
-def sample_rows(table: DataTable) -> list[DataRow]:
+def sample_rows(table: DataTable) -> list[TemplateRow]:
     """Rows spread evenly over the beginning of a table, without those that can't be read."""
-    kept: list[DataRow] = []
+    kept: list[TemplateRow] = []
     stride, chars = 1, 0
     for number, row in enumerate(itertools.islice(table.read(), _READ_ROWS)):
         if isinstance(row, BadRow) or number % stride:
@@ -252,14 +254,14 @@ def _read_source(values: Mapping[str, Any]) -> SourceRecipe:
 # ---- the language ----
 
 
-def _find_language(values: Mapping[str, Any], rows: list[DataRow]) -> str | None:
+def _find_language(values: Mapping[str, Any], rows: list[TemplateRow]) -> str | None:
     """The target's language: from a column name, else from script and common words; None if it is not certain."""
     sides = [values.get("target", []), values.get("source", [])]
     per_side = [
         [path for one in ([side] if isinstance(side, str) else side) for path in columns_of(one)] for side in sides
     ]
     named = {
-        path: LANGUAGES[language][0]
+        path: name_words.LANGUAGES[language][0]
         for path, language in find_languages(path for side in per_side for path in side).items()
     }
     targets = per_side[0]

@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqfit.data import AGREED, DataRow, score_role
 from seqfit.errors import DataError, SeqfitError
+from seqfit.inspection.column_names import AGREED, score_role
 from seqfit.inspection.columns import ColumnProfile
 from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, length_of, list_or
-from seqfit.tasks import columns_of, parse_list, render_list, render_template
+from seqfit.tasks import TemplateRow, columns_of, render_list, render_template
 
 _CLEAR = 0.35  # the margin of the best label column over the second
 _MOSTLY_EMPTY = 0.05  # share of filled rows: the result of a stray separator
@@ -125,7 +125,9 @@ def _refuse_vectors(columns: Sequence[ColumnProfile], hints: Hints) -> None:
 def find_label_sets(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     _refuse_vectors(columns, hints)
     flags = find_flags(columns)
-    shares = [c for c in columns if c.has_fractions and all(_is_share(value) for value in c.values)]
+    shares = [
+        c for c in columns if c.has_fractions and all(0 <= float(value.replace(",", ".")) <= 1 for value in c.values)
+    ]
     if len(shares) >= _FEWEST_FLAGS and not flags:
         shown = ", ".join(column.path for column in shares)
         raise DataError(
@@ -151,10 +153,6 @@ def find_label_sets(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRead
             return FoundReading(best, other, f"it is not clear whether {doubt[0].path} should be part of the text")
         return FoundReading(best)
     return find_classes(columns, hints, "multilabel")
-
-
-def _is_share(text: str) -> bool:
-    return 0 <= float(text.replace(",", ".")) <= 1
 
 
 def _class_reading(task: str, texts: Sequence[ColumnProfile], label: ColumnProfile) -> Reading:
@@ -346,7 +344,7 @@ class LabelKind:
     doubt: str | None = None
 
 
-def find_label_kind(task: str, target: str, rows: Sequence[DataRow]) -> LabelKind:
+def find_label_kind(task: str, target: str, rows: Sequence[TemplateRow]) -> LabelKind:
     if task not in ("classify", "multilabel", "regression") or len(columns_of(target)) != 1:
         return LabelKind()
     cells = [cell for row in rows if (cell := _cell(target, row))]
@@ -370,7 +368,7 @@ def find_label_kind(task: str, target: str, rows: Sequence[DataRow]) -> LabelKin
     return LabelKind()
 
 
-def find_list_kind(target: str, rows: Sequence[DataRow]) -> LabelKind:
+def find_list_kind(target: str, rows: Sequence[TemplateRow]) -> LabelKind:
     """Lists as targets: alternatives, of which one is enough, or parts of one text."""
     if len(columns_of(target)) != 1:
         return LabelKind()
@@ -381,7 +379,7 @@ def find_list_kind(target: str, rows: Sequence[DataRow]) -> LabelKind:
     return LabelKind(more={"references": [target]}, doubt=doubt)
 
 
-def find_written_lists(target: str, samples: Mapping[str, Sequence[DataRow]]) -> LabelKind:
+def find_written_lists(target: str, samples: Mapping[str, Sequence[TemplateRow]]) -> LabelKind:
     """Lists written as text in some splits and not in train: several references for one target."""
     if len(columns_of(target)) != 1:
         return LabelKind()
@@ -393,13 +391,13 @@ def find_written_lists(target: str, samples: Mapping[str, Sequence[DataRow]]) ->
     return LabelKind(more={"references": [target]}, why=why)
 
 
-def _share_of_lists(target: str, rows: Sequence[DataRow]) -> float:
-    texts = [cell for row in rows if isinstance(cell := _cell(target, row), str)]
-    lists = [items for text in texts if text.startswith(("['", '["')) and (items := parse_list(text))]
-    return len(lists) / len(texts) if texts else 0.0
+def _share_of_lists(target: str, rows: Sequence[TemplateRow]) -> float:
+    texts = [row for row in rows if isinstance(_cell(target, row), str)]
+    lists = sum(render_list(target, row, parse=True) != [render_template(target, row)] for row in texts)
+    return lists / len(texts) if texts else 0.0
 
 
-def find_choice_base(target: str, choices: str | list[str], rows: Sequence[DataRow]) -> LabelKind:
+def find_choice_base(target: str, choices: str | list[str], rows: Sequence[TemplateRow]) -> LabelKind:
     """How the target names the right choice: by number from 0 or from 1, by letter, or by its text."""
     entries: list[tuple[str, list[str]]] = []
     for row in rows:
@@ -467,7 +465,7 @@ def _kind_of_texts(texts: list[str], separators: Sequence[str]) -> LabelKind | N
     return None
 
 
-def _cell(target: str, row: DataRow) -> list[str] | str | None:
+def _cell(target: str, row: TemplateRow) -> list[str] | str | None:
     """A list column's items, or the text; None if it is empty or missing."""
     try:
         found = render_list(target, row)
@@ -478,7 +476,7 @@ def _cell(target: str, row: DataRow) -> list[str] | str | None:
     return found if is_list and found else text or None
 
 
-def _plain(target: str, row: DataRow) -> Any:
+def _plain(target: str, row: TemplateRow) -> Any:
     value: Any = row
     path = columns_of(target)[0]
     if path in row:

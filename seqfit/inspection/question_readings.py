@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from seqfit.data import Name, score_role
 from seqfit.errors import DataError
+from seqfit.inspection.column_names import Name, score_role
 from seqfit.inspection.columns import ColumnProfile
 from seqfit.inspection.reading import (
     TITLES,
@@ -197,6 +197,8 @@ _EXPLAINS = {
 
 
 def find_choice_reading(columns: Sequence[ColumnProfile], choices: Sequence[ColumnProfile]) -> FoundReading:
+    if not choices:
+        raise Missing("choices")
     target = find_choice_target(columns)
     if target is None:
         raise Missing("answer")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqfit.data import score_role
+from seqfit.inspection.column_names import score_role
 from seqfit.inspection.columns import ColumnProfile
 
 TITLES = {"title", "titles", "headline", "subject", "titulo", "titre", "titel"}

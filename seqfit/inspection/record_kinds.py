@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from seqfit.data import LANGUAGES, DataRow, Name, score_role
+from seqfit.data import name_words
 from seqfit.errors import DataError
+from seqfit.inspection.column_names import Name, score_role
 from seqfit.recipe import SourceRecipe
-from seqfit.tasks import SPEAKER_KEYS, TEXT_KEYS, columns_of
+from seqfit.tasks import TemplateRow, TurnKeys, columns_of
 
-_SPEAKERS = set(SPEAKER_KEYS) - {"name"}
-_SAID = set(TEXT_KEYS)
+_SPEAKERS = set(TurnKeys.SPEAKERS) - {"name"}
+_SAID = set(TurnKeys.TEXTS)
 _CONVERSATIONS = {
     *("conversations", "conversation", "messages", "turns", "dialog", "dialogue", "utterances", "chat", "chosen"),
 }
@@ -35,7 +36,7 @@ _FEW_LABELS = 12
 
 
 def find_unfolding(
-    rows: Sequence[DataRow], source: SourceRecipe, task: str | None, given: Mapping[str, Any]
+    rows: Sequence[TemplateRow], source: SourceRecipe, task: str | None, given: Mapping[str, Any]
 ) -> dict[str, str]:
     """data.turns or data.each, if rows hold lists of records that are the real rows."""
     if source.each or source.turns or "source" in given:
@@ -57,7 +58,7 @@ def find_unfolding(
     return {}
 
 
-def _find_examples(rows: Sequence[DataRow]) -> str | None:
+def _find_examples(rows: Sequence[TemplateRow]) -> str | None:
     """Rows that are classes, each with a list of its examples: {"tag": "greeting", "patterns": ["Hi", "Hello"]}."""
     names = dict.fromkeys(name for row in rows for name in row)
     classes = [n for n in names if n.lower() in _CLASS_NAMES and all(isinstance(row.get(n), str) for row in rows)]
@@ -67,7 +68,7 @@ def _find_examples(rows: Sequence[DataRow]) -> str | None:
     return next((n for n in lists if all(isinstance(item, str) for item in _items(n, rows))), None)
 
 
-def _find_written_dialogue(rows: Sequence[DataRow]) -> str | None:
+def _find_written_dialogue(rows: Sequence[TemplateRow]) -> str | None:
     """The column whose texts are whole dialogues, 'Human: ... Assistant: ...'; the chosen one, not the rejected."""
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "rejected"]
     for name in names:
@@ -77,7 +78,7 @@ def _find_written_dialogue(rows: Sequence[DataRow]) -> str | None:
     return None
 
 
-def find_used_records(task: Mapping[str, Any], rows: Sequence[DataRow]) -> str | None:
+def find_used_records(task: Mapping[str, Any], rows: Sequence[TemplateRow]) -> str | None:
     """The list of records that the target reaches into, if joining several of them into one text would be wrong."""
     if task["name"] not in ("qa", "summarize", "translate", "math", "generate"):
         return None
@@ -92,7 +93,7 @@ def find_used_records(task: Mapping[str, Any], rows: Sequence[DataRow]) -> str |
     return None
 
 
-def _refuse_unwanted(column: str, rows: Sequence[DataRow], title: str) -> None:
+def _refuse_unwanted(column: str, rows: Sequence[TemplateRow], title: str) -> None:
     """An error if a true-or-false label next to a conversation says whether its reply is wanted."""
     marks = [name for name in ("label", "kto_tag") if any(isinstance(row.get(name), bool) for row in rows)]
     if marks and len({row.get(marks[0]) for row in rows}) > 1:
@@ -103,7 +104,7 @@ def _refuse_unwanted(column: str, rows: Sequence[DataRow], title: str) -> None:
         )
 
 
-def refuse_token_labels(rows: Sequence[DataRow], title: str, given: Mapping[str, Any]) -> None:
+def refuse_token_labels(rows: Sequence[TemplateRow], title: str, given: Mapping[str, Any]) -> None:
     """An error if there is a label per token, which needs another kind of model."""
     if "source" in given and "target" in given:
         return
@@ -132,7 +133,7 @@ def refuse_token_labels(rows: Sequence[DataRow], title: str, given: Mapping[str,
                 )
 
 
-def _find_spans(rows: Sequence[DataRow]) -> str | None:
+def _find_spans(rows: Sequence[TemplateRow]) -> str | None:
     """A column of records with start and end, or of lists of offsets, unless another column has a label's name."""
     names = dict.fromkeys(name for row in rows for name in row)
     if any(score_role(Name.of(name), "label") >= 0.8 and isinstance(rows[0].get(name), str | int) for name in names):
@@ -155,7 +156,7 @@ def _is_offsets(value: Any) -> bool:
     return value is None or _OFFSETS.fullmatch(str(value).strip()) is not None
 
 
-def refuse_turns_in_rows(rows: Sequence[DataRow], title: str, task: str | None, given: Mapping[str, Any]) -> None:
+def refuse_turns_in_rows(rows: Sequence[TemplateRow], title: str, task: str | None, given: Mapping[str, Any]) -> None:
     """An error if each row is one turn of a dialogue: the turns before it are in other rows."""
     if task not in (None, "generate") or "source" in given:
         return
@@ -176,12 +177,12 @@ def refuse_turns_in_rows(rows: Sequence[DataRow], title: str, task: str | None, 
         )
 
 
-def _repeats(name: str, rows: Sequence[DataRow]) -> bool:
+def _repeats(name: str, rows: Sequence[TemplateRow]) -> bool:
     values = [str(row[name]) for row in rows if row.get(name) not in (None, "")]
     return len(values) > 0.9 * len(rows) and 1 < len(set(values)) <= len(values) / 2
 
 
-def refuse_pairs_in_rows(rows: Sequence[DataRow], title: str, task: str | None, given: Mapping[str, Any]) -> None:
+def refuse_pairs_in_rows(rows: Sequence[TemplateRow], title: str, task: str | None, given: Mapping[str, Any]) -> None:
     """An error if source and target are in two rows that share an id."""
     if task not in ("generate", "translate", "summarize") or "source" in given or len(rows) < 4:
         return
@@ -201,7 +202,7 @@ def refuse_pairs_in_rows(rows: Sequence[DataRow], title: str, task: str | None, 
             )
 
 
-def refuse_blocks(rows: Sequence[DataRow], title: str, given: Mapping[str, Any]) -> None:
+def refuse_blocks(rows: Sequence[TemplateRow], title: str, given: Mapping[str, Any]) -> None:
     """An error if examples are blocks of lines in a text file: sentence, term, label; sentence, term, label; ..."""
     if "source" in given or not rows or any(list(row) != ["text"] for row in rows[:BLOCK_SAMPLE]):
         return
@@ -218,13 +219,13 @@ def refuse_blocks(rows: Sequence[DataRow], title: str, given: Mapping[str, Any])
             )
 
 
-def _columns(rows: Sequence[DataRow]) -> list[str]:
+def _columns(rows: Sequence[TemplateRow]) -> list[str]:
     """Columns that hold lists in most rows."""
     names = dict.fromkeys(name for row in rows for name in row)
     return [name for name in names if sum(isinstance(row.get(name), list) for row in rows) > len(rows) / 2]
 
 
-def _is_conversation(column: str, rows: Sequence[DataRow]) -> bool:
+def _is_conversation(column: str, rows: Sequence[TemplateRow]) -> bool:
     named = Name.of(column).last in _CONVERSATIONS or Name.of(column).plain in _CONVERSATIONS
     spoken = [item for item in _items(column, rows) if isinstance(item, Mapping)]
     if spoken:
@@ -234,7 +235,7 @@ def _is_conversation(column: str, rows: Sequence[DataRow]) -> bool:
     return named and len(texts) > len(rows) and any(" " in text for text in texts)
 
 
-def _has_questions(column: str, rows: Sequence[DataRow]) -> bool:
+def _has_questions(column: str, rows: Sequence[TemplateRow]) -> bool:
     records = [item for item in _items(column, rows) if isinstance(item, Mapping)]
     if not records:
         return False
@@ -242,7 +243,7 @@ def _has_questions(column: str, rows: Sequence[DataRow]) -> bool:
     return all(any(score_role(name, role) >= 0.6 for name in names) for role in ("question", "answer"))
 
 
-def _has_languages(column: str, rows: Sequence[DataRow]) -> bool:
+def _has_languages(column: str, rows: Sequence[TemplateRow]) -> bool:
     """Records that hold a sentence in two languages: {"ja_sentence": ..., "en_sentence": ...}."""
     records = [item for item in _items(column, rows) if isinstance(item, Mapping)]
     keys = dict.fromkeys(str(key) for record in records[:50] for key in record)
@@ -252,11 +253,11 @@ def _has_languages(column: str, rows: Sequence[DataRow]) -> bool:
 
 def _codes(key: str) -> set[str]:
     """The language codes in a key: {'ja'} of ja_sentence."""
-    codes = {name for names in LANGUAGES.values() for name in names}
+    codes = {name for names in name_words.LANGUAGES.values() for name in names}
     return {word for word in re.split(r"[^a-z]+", key.lower()) if word in codes}
 
 
-def _items(column: str, rows: Sequence[DataRow]) -> Iterator[Any]:
+def _items(column: str, rows: Sequence[TemplateRow]) -> Iterator[Any]:
     for row in rows[:200]:
         if isinstance(row.get(column), list):
             yield from row[column]

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from seqfit.data import BadRow, DataRow
+from seqfit.data import BadRow
 from seqfit.recipe import TaskRecipe
-from seqfit.tasks import columns_of
+from seqfit.tasks import TemplateRow, columns_of
 
 LengthUnit = Literal["tokens", "words"]
 
@@ -261,7 +261,7 @@ _FORMS = {
 }
 
 
-def describe_columns(tables: Iterable[Iterable[DataRow]], task: TaskRecipe | None = None) -> tuple[ColumnView, ...]:
+def describe_columns(tables: Iterable[Iterable[TemplateRow]], task: TaskRecipe | None = None) -> tuple[ColumnView, ...]:
     """All columns in the first rows of the tables."""
     rows = [row for table in tables for row in itertools.islice(table, DESCRIBED_ROWS) if not isinstance(row, BadRow)]
     used = {} if task is None else _list_uses(task)

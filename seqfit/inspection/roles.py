@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from seqfit.data import find_languages, score_role
 from seqfit.errors import RecipeError
+from seqfit.inspection.column_names import find_languages, score_role
 from seqfit.inspection.columns import ColumnProfile
 from seqfit.inspection.label_readings import (
     find_classes,
@@ -35,7 +35,7 @@ from seqfit.inspection.question_readings import (
     find_math,
     find_qa,
 )
-from seqfit.inspection.reading import FoundReading, Hints, Missing, Reading, find_named
+from seqfit.inspection.reading import FoundReading, Hints, Missing, find_named
 from seqfit.inspection.text_readings import (
     find_generation,
     find_known_pair,
@@ -45,7 +45,6 @@ from seqfit.inspection.text_readings import (
 )
 from seqfit.recipe import TaskRecipe
 
-__all__ = ["FoundReading", "Hints", "Reading", "find_reading", "find_task", "list_columns"]
 _MOST_LISTED = 30
 
 
@@ -102,12 +101,8 @@ _FINDERS: dict[str, Callable[[Sequence[ColumnProfile], Hints], FoundReading]] = 
     "generate": find_generation,
     "regression": find_scores,
     "multilabel": find_label_sets,
-    "multiple-choice": lambda columns, hints: find_choice_reading(columns, find_choices(columns) or _no_choices()),
+    "multiple-choice": lambda columns, hints: find_choice_reading(columns, find_choices(columns)),
 }
-
-
-def _no_choices() -> list[ColumnProfile]:
-    raise Missing("choices")
 
 
 def _cannot_guess(task: str, missing: list[str], columns: Sequence[ColumnProfile], data: str) -> RecipeError:

@@ -1,4 +1,9 @@
-"""Checks of a guessed task on the rows themselves.
+"""Checks of a guessed task on the rows themselves, and its labels.
+
+`find_labels`: every value of the label column, grouped by spelling, with names for numbers.
+
+    {"Yes", "yes", "no"} -> {"no": ["no"], "yes": ["Yes", "yes"]}      {"1", "1.0"} -> {"1": ["1", "1.0"]}
+    0, 1, 2 next to a classes.txt of three lines -> its lines
 
 `find_deciding_column` finds a column that is missing from the source: equal texts have different targets, and the
 column decides which. A tweet that is in the data once for anger and once for fear has two scores:
@@ -17,12 +22,22 @@ import itertools
 import re
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from seqfit.data import BadRow, DataRow, DataTable
+from seqfit.data import BadRow, DataTable, read_file
 from seqfit.errors import DataError, RecipeError, SeqfitError
-from seqfit.inspection.columns import profile_columns
-from seqfit.tasks import choose_template, column_text, columns_of, render_template
+from seqfit.inspection.columns import MISSING, profile_columns
+from seqfit.recipe import SourceRecipe
+from seqfit.tasks import (
+    TemplateRow,
+    choose_template,
+    column_text,
+    columns_of,
+    fold_word,
+    render_list,
+    render_template,
+)
 from seqfit.units import format_share
 
 _FEW_LABELS = 50
@@ -39,7 +54,7 @@ def find_deciding_column(task: Mapping[str, Any], tables: Mapping[str, DataTable
         return None
     read = itertools.chain.from_iterable(table.read() for table in tables.values())
     rows = [row for row in itertools.islice(read, _ROWS) if not isinstance(row, BadRow)]
-    by_text: dict[str, list[DataRow]] = {}
+    by_text: dict[str, list[TemplateRow]] = {}
     for row in rows:
         if (text := _render_side(source, row)) is not None:
             by_text.setdefault(text, []).append(row)
@@ -56,7 +71,7 @@ def find_deciding_column(task: Mapping[str, Any], tables: Mapping[str, DataTable
     return None
 
 
-def _decides(column: str, target: str, group: list[DataRow]) -> bool:
+def _decides(column: str, target: str, group: list[TemplateRow]) -> bool:
     """Whether rows of one text with the same value have the same target."""
     targets: dict[str, set[str | None]] = {}
     for row in group:
@@ -64,14 +79,14 @@ def _decides(column: str, target: str, group: list[DataRow]) -> bool:
     return len(targets) > 1 and all(len(found) == 1 for found in targets.values())
 
 
-def _render_side(template: str, row: DataRow) -> str | None:
+def _render_side(template: str, row: TemplateRow) -> str | None:
     try:
         return render_template(template, row)
     except SeqfitError:
         return None
 
 
-def find_suspicions(task: Mapping[str, Any], rows: Sequence[DataRow]) -> list[str]:
+def find_suspicions(task: Mapping[str, Any], rows: Sequence[TemplateRow]) -> list[str]:
     """Warnings about data that was probably not read as intended."""
     pairs: list[tuple[str, str]] = []
     for row in rows:
@@ -119,3 +134,101 @@ def _stands_in(label: str, source: str) -> bool:
     if label in (line.strip() for line in source.splitlines()):
         return "\n" in source
     return len(label) > 2 and re.search(rf"(?<!\w){re.escape(label)}(?!\w)", source, re.IGNORECASE) is not None
+
+
+_MOST_LABELS = 1000
+_CLASS_FILES = ("classes.txt", "labels.txt", "mapping.txt", "label_names.txt", "emotions.txt")
+_DIGITS = re.compile(r"(\d+)")
+
+
+def find_labels(
+    task: Mapping[str, Any], tables: Mapping[str, DataTable], source: SourceRecipe, notes: list[str]
+) -> list[str] | dict[str, list[str]]:
+    """Every value of the label column; all rows are read, because files may be sorted by label."""
+    if task.get("label_columns"):
+        return [str(name) for name in task["label_columns"]]
+    values: set[str] = set()
+    for table in tables.values():
+        for row in table.read():
+            if not isinstance(row, BadRow):
+                values.update(_labels_of(row, task))
+            if len(values) > _MOST_LABELS:
+                raise RecipeError(
+                    f"{source.title}: {task['target']} has more than {_MOST_LABELS} different values",
+                    f"A label column has at most {_MOST_LABELS} different values",
+                    "Name the label column, task.target='{column}', or choose another task, such as --task generate",
+                )
+    missing = sorted(values & MISSING)
+    if missing:
+        notes.append(f"labels: {', '.join(missing)} is read as a missing label; such rows are left out")
+    spellings = _group_spellings(values - {"", *missing})
+    labels = list(spellings)
+    names = _read_class_names(source, labels)
+    if names:
+        notes.append("labels: " + _listed(f"{label} ({name})" for name, label in zip(names, labels, strict=True)))
+        return {name: spellings[label] for name, label in zip(names, labels, strict=True)}
+    shown = {label: ", ".join(other for other in same if other != label) for label, same in spellings.items()}
+    notes.append(
+        f"{len(labels)} labels: "
+        + _listed(f"{label} (also {others})" if others else label for label, others in shown.items())
+    )
+    return spellings if any(shown.values()) else labels
+
+
+def _labels_of(row: TemplateRow, task: Mapping[str, Any]) -> list[str]:
+    try:
+        template = choose_template(task["target"], row)
+        if task["name"] == "multilabel" or task.get("annotations"):
+            texts = render_list(template, row)
+        else:
+            texts = [render_template(template, row)]
+    except (RecipeError, DataError):
+        return []
+    separator = task.get("label_separator")
+    parts = [part for text in texts for part in (text.split(separator) if separator else [text])]
+    return [part.strip() for part in parts]
+
+
+def _listed(items: Any, most: int = 20) -> str:
+    names = list(items)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _group_spellings(values: set[str]) -> dict[str, list[str]]:
+    """{'Yes', 'yes', 'no'} -> {'no': ['no'], 'yes': ['Yes', 'yes']}: values that differ only in case are one label."""
+    groups: dict[str, list[str]] = {}
+    for value in _in_order(values):
+        is_whole = re.fullmatch(r"-?\d+\.0+", value) is not None  # 1 and 1.0 are one label
+        groups.setdefault(value.partition(".")[0] if is_whole else fold_word(value), []).append(value)
+    # The spelling in lower case (the last one) names a label; for numbers it is the shortest.
+    return {min(same, key=len) if same[0][-1:].isdecimal() else max(same): same for same in groups.values()}
+
+
+def _in_order(values: set[str]) -> list[str]:
+    """Numbers by size, words alphabetically, with numbers inside them by size."""
+
+    def split_numbers(text: str) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
+
+    try:
+        return sorted(values, key=lambda value: (float(value), value))
+    except ValueError:
+        return sorted(values, key=lambda value: (split_numbers(value.casefold()), value))
+
+
+def _read_class_names(source: SourceRecipe, labels: list[str]) -> list[str]:
+    """Names of numbered classes, if a file next to the data lists as many: one per line, or '3<tab>joy'."""
+    path = Path(source.path or "").expanduser()
+    folder = path if path.is_dir() else path.parent
+    if not labels or not all(label.isdecimal() for label in labels):
+        return []
+    for name in _CLASS_FILES:
+        if not (folder / name).is_file():
+            continue
+        lines = [text for line in read_file(folder / name) if (text := str(line).strip())]
+        numbered = dict(line.split("\t")[:2] for line in lines if line.count("\t"))
+        if set(labels) <= set(numbered):
+            return [numbered[label] for label in labels]
+        if len(lines) == len(labels) and not numbered:
+            return lines
+    return []

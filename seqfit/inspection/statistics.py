@@ -33,7 +33,7 @@ import itertools
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -229,13 +229,6 @@ class RowHasher:
         return RowHashes(*(np.array(column, dtype=np.uint64) for column in self._columns))
 
 
-def hash_rows(rows: Iterable[tuple[str, str, str | None]]) -> RowHashes:
-    hasher = RowHasher()
-    for row in rows:
-        hasher.add(*row)
-    return hasher.finish()
-
-
 def find_same_pairs(rows: RowHashes) -> npt.NDArray[np.intp]:
     """Rows whose source and target have occurred before."""
     _, first = np.unique(rows.pair, return_index=True)
@@ -327,18 +320,18 @@ def _count_characters(text: str) -> Counter[str]:
     return counts
 
 
-COUNTED_TASKS = ("classify", "multilabel", "regression")
 _RANGES = 10
-_JOINED_BY = ", "  # labels in a target text
 
 
 def count_classes(task: TaskRecipe, targets: Mapping[str, int]) -> tuple[ClassCount, ...]:
-    """Labels with their rows; the recipe's labels are in its order, whether they occur or not."""
+    """Labels with their rows; the recipe's labels are in its order, whether they occur or not. None for other tasks."""
+    if task.name not in TaskRecipe.HEAD_TASKS:
+        return ()
     if task.name == "regression":
         return _count_ranges(targets)
     counts: Counter[str] = Counter(dict.fromkeys(task.label_values or task.label_columns or [], 0))
     for target, rows in targets.items():
-        labels = [target] if task.name == "classify" else filter(None, map(str.strip, target.split(_JOINED_BY)))
+        labels = [target] if task.name == "classify" else filter(None, map(str.strip, target.split(task.LABEL_JOINT)))
         counts.update(dict.fromkeys(labels, rows))
     return tuple(ClassCount(label, count) for label, count in counts.items())
 

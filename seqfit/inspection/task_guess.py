@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from seqfit.data import DataRow, score_role
 from seqfit.errors import RecipeError, SeqfitError
+from seqfit.inspection.column_names import score_role
 from seqfit.inspection.columns import ColumnProfile, profile_columns
 from seqfit.inspection.label_readings import (
     LabelKind,
@@ -25,11 +25,11 @@ from seqfit.inspection.label_readings import (
     find_list_kind,
     find_written_lists,
 )
-from seqfit.inspection.reading import TITLES
-from seqfit.inspection.roles import FoundReading, Hints, Reading, find_reading, find_task, list_columns
+from seqfit.inspection.reading import TITLES, FoundReading, Hints, Reading
+from seqfit.inspection.roles import find_reading, find_task, list_columns
 from seqfit.recipe import TaskRecipe
 from seqfit.system import quote
-from seqfit.tasks import TEXT_KEYS, column_text, columns_of, has_columns, render_template, turn_keys
+from seqfit.tasks import TemplateRow, TurnKeys, column_text, columns_of, has_columns, render_template
 
 TASKS: tuple[str, ...] = get_args(TaskRecipe.model_fields["name"].annotation)
 _SHOWN_CHARS = 60
@@ -46,7 +46,7 @@ class TaskGuess:
 
     wanted: str | None
     given: Mapping[str, Any]
-    samples: Mapping[str, list[DataRow]]
+    samples: Mapping[str, list[TemplateRow]]
     hints: Hints
     unfolding: Mapping[str, str]
     notes: list[str]
@@ -137,7 +137,7 @@ class TaskGuess:
         change = f"Add --task TASK, one of {', '.join(TASKS)}"
         return RecipeError(given, "The task can't be guessed from them", change)
 
-    def _settle(self, found: FoundReading, rows: list[DataRow]) -> tuple[Reading, LabelKind]:
+    def _settle(self, found: FoundReading, rows: list[TemplateRow]) -> tuple[Reading, LabelKind]:
         """The reading, refined by the values of its target; `Unsure` if it is not certain."""
         best, kind, doubt = _refine(found.best, rows)
         if found.doubt is not None and found.other is not None and not self._is_decided(found):
@@ -157,7 +157,7 @@ class TaskGuess:
         open_sides = [side for side in ("source", "target") if side not in self.given]
         return all(getattr(found.best, side) == getattr(found.other, side) for side in open_sides)
 
-    def _unsure(self, doubt: str, readings: list[tuple[Reading, LabelKind]], rows: list[DataRow]) -> Unsure:
+    def _unsure(self, doubt: str, readings: list[tuple[Reading, LabelKind]], rows: list[TemplateRow]) -> Unsure:
         shown = []
         for number, (reading, kind) in enumerate(readings, 1):
             row = next((row for row in rows if _is_shown(reading, row)), rows[0])
@@ -235,7 +235,7 @@ class TaskGuess:
         if kind.why:
             self.notes.append(f"task: {task} ({kind.why})")
 
-    def _note_unanswered(self, reading: Reading, rows: list[DataRow]) -> None:
+    def _note_unanswered(self, reading: Reading, rows: list[TemplateRow]) -> None:
         """Questions with an empty list of answers get a target of their own."""
         if reading.task == "qa" and len(paths := columns_of(reading.target)) == 1:
             empty = sum(column_text(paths[0], row) == "" for row in rows)
@@ -252,18 +252,18 @@ def _describe_unused(column: ColumnProfile, used: set[str]) -> str:
     return f"{column.path} ({reason})" if reason else column.path
 
 
-def _with_speakers(reading: Reading, rows: Sequence[DataRow]) -> Reading:
+def _with_speakers(reading: Reading, rows: Sequence[TemplateRow]) -> Reading:
     """Turns of a dialogue with their speakers: {dialogue} instead of {dialogue.text}."""
     source = reading.source
     for path in columns_of(source):
         outer, _, last = path.rpartition(".")
         values = [row[outer] for row in rows if row.get(outer)]
-        if last in TEXT_KEYS and values and all(turn_keys(value) is not None for value in values):
+        if last in TurnKeys.TEXTS and values and all(map(TurnKeys.find, values)):
             source = source.replace(f"{{{path}}}", f"{{{outer}}}")
     return replace(reading, source=source)
 
 
-def _refine(reading: Reading, rows: list[DataRow]) -> tuple[Reading, LabelKind, str | None]:
+def _refine(reading: Reading, rows: list[TemplateRow]) -> tuple[Reading, LabelKind, str | None]:
     """What the target's values mean: scores, sets of labels, several annotators; and a doubt, if there is one."""
     if reading.task == "multiple-choice":
         kind = find_choice_base(reading.target, reading.more["choices"], rows)
@@ -278,12 +278,12 @@ def _refine(reading: Reading, rows: list[DataRow]) -> tuple[Reading, LabelKind, 
     return reading, kind, kind.doubt
 
 
-def _is_shown(reading: Reading, row: DataRow) -> bool:
+def _is_shown(reading: Reading, row: TemplateRow) -> bool:
     paths = [path for template in (reading.source, reading.target) for path in columns_of(template)]
     return all(column_text(path, row).strip() for path in paths)
 
 
-def _render(template: str, row: DataRow) -> str:
+def _render(template: str, row: TemplateRow) -> str:
     try:
         return render_template(template, row)
     except RecipeError:

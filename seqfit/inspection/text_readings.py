@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from seqfit.data import find_direction, find_languages, pair_order, score_role
+from seqfit.inspection.column_names import find_direction, find_languages, pair_order, score_role
 from seqfit.inspection.columns import ColumnProfile
 from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, find_named, length_of, rank_named
 

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from seqfit.data import BadRow, Selection, find_splits
+from seqfit.data import BadRow, SourceSplits
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.report import HumanBaseline, LeftOut
-from seqfit.inspection.statistics import COUNTED_TASKS, RowHasher, RowHashes
+from seqfit.inspection.statistics import RowHasher, RowHashes
 from seqfit.metrics import score
 from seqfit.progress import Progress
 from seqfit.recipe import SPLITS, Recipe
@@ -49,14 +49,15 @@ def count_text_words(text: str) -> int:
 class WordSplit:
     """The usable rows of one split over all sources."""
 
-    def __init__(self, name: str, parts: Sequence[tuple[str, Selection]], task: Task, progress: Progress) -> None:
+    def __init__(self, name: str, parts: Sequence[SourceSplits], task: Task, progress: Progress) -> None:
+        self._name = name
         self._parts = parts
         self._task = task
-        self.titles = [title for title, _ in parts]
+        self.titles = [part.source.title for part in parts]
         self.targets: Counter[str] = Counter()  # only if targets are classes or numbers
         sources, source_words, target_words = array("i"), array("i"), array("i")
-        counts_targets, hasher, bad = task.recipe.name in COUNTED_TASKS, RowHasher(), BadRowCount()
-        for number, (source, example) in enumerate(render_rows(parts, task, bad)):
+        counts_targets, hasher, bad = task.recipe.name in task.recipe.HEAD_TASKS, RowHasher(), BadRowCount()
+        for number, (source, example) in enumerate(render_rows(parts, name, task, bad)):
             if number % _REPORT_EVERY_ROWS == 0:
                 progress(f"{name}: reading", number, None)
             sources.append(source)
@@ -77,7 +78,7 @@ class WordSplit:
     def texts(self, rows: Sequence[int]) -> list[Example]:
         """Some rows as text, in one pass over the files."""
         wanted, found = set(rows), {}
-        for number, (_, example) in enumerate(render_rows(self._parts, self._task, BadRowCount())):
+        for number, (_, example) in enumerate(render_rows(self._parts, self._name, self._task, BadRowCount())):
             if number in wanted:
                 found[number] = example
                 if len(found) == len(wanted):
@@ -85,11 +86,13 @@ class WordSplit:
         return [found[row] for row in rows]
 
 
-def render_rows(parts: Sequence[tuple[str, Selection]], task: Task, bad: BadRowCount) -> Iterator[tuple[int, Example]]:
+def render_rows(
+    parts: Sequence[SourceSplits], split: str, task: Task, bad: BadRowCount
+) -> Iterator[tuple[int, Example]]:
     """Index of the part and the row as text; rows that can't be used are counted in `bad`."""
-    for source, (_, selection) in enumerate(parts):
+    for source, part in enumerate(parts):
         columns: set[str] = set()
-        for number, row in selection.rows():
+        for number, row in part.select(split).rows():
             if isinstance(row, BadRow):
                 bad.add(row.cause, row.detail)
                 continue
@@ -143,19 +146,22 @@ class WordData:
 
 def read_words(recipe: Recipe, progress: Progress) -> WordData:
     task = build_task(recipe.task)
-    found = [
-        find_splits(source, recipe.seed, task.group_of, progress, task.named_columns()) for source in recipe.sources
-    ]
+    found = _find_splits(recipe, task, progress)
     splits: dict[str, WordSplit] = {}
     events: list[str] = []
     for name in SPLITS:
-        parts = [(one.source.title, one.select(name)) for one in found if name in one.names]
-        events += [event for _, selection in parts for event in selection.events]
+        parts = [one for one in found if name in one.names]
+        events += [event for part in parts for event in part.select(name).events]
         if parts:
             splits[name] = WordSplit(name, parts, task, progress)
     left_out = [entry for split in splits.values() for entry in split.left_out]
     unique = list(dict.fromkeys(events))  # events of a file come once for each of its splits
     return WordData({name: split for name, split in splits.items() if len(split)}, unique, left_out)
+
+
+def _find_splits(recipe: Recipe, task: Task, progress: Progress | None) -> list[SourceSplits]:
+    named = task.named_columns()
+    return [SourceSplits(source, recipe.seed, task.group_of, progress, named) for source in recipe.sources]
 
 
 _SPLITS = ("validation", "test", "train")  # the first that exists: looking at test rows would bias later choices
@@ -201,13 +207,11 @@ def run_tryout(recipe: Recipe, rows: int, ask: Ask, progress: Progress | None = 
 
 def _choose_rows(recipe: Recipe, task: Task, rows: int, progress: Progress | None) -> tuple[str, list[Example]]:
     """Reservoir sampling: one pass, with only the chosen rows in memory."""
-    found = [
-        find_splits(source, recipe.seed, task.group_of, progress, task.named_columns()) for source in recipe.sources
-    ]
+    found = _find_splits(recipe, task, progress)
     name = next((name for name in _SPLITS if any(name in one.names for one in found)), _SPLITS[-1])
-    parts = [(one.source.title, one.select(name)) for one in found if name in one.names]
+    parts = [one for one in found if name in one.names]
     generator, kept, bad = random.Random(recipe.seed), [], BadRowCount()
-    for number, (_, example) in enumerate(render_rows(parts, task, bad)):
+    for number, (_, example) in enumerate(render_rows(parts, name, task, bad)):
         if number < rows:
             kept.append(example)
         elif (place := generator.randrange(number + 1)) < rows:

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqfit.data import require_file
 from seqfit.errors import ModelError, RecipeError, RunError, SeqfitError
 from seqfit.hub import is_path, is_remote_code_trusted
 from seqfit.launch import slurm
@@ -31,6 +30,7 @@ from seqfit.launch.job_file import JobRequest, build_job_file
 from seqfit.launch.resources import Resources
 from seqfit.launch.site import Site
 from seqfit.launch.slurm import SUBMITTED_RUNS, add_submission, list_runs, read_submissions
+from seqfit.paths import require_file
 from seqfit.recipe import Recipe, SourceRecipe, dump_recipe
 from seqfit.rundir import Run, RunWriter, explained_failures, files, write_text
 from seqfit.system import quote

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from seqfit.model.trainable import has_adapters, merged_state_dict, save_adapter
 from seqfit.recipe import ModelRecipe, TaskRecipe
 from seqfit.rundir import FolderDraft
 from seqfit.system import quiet_transformers
-from seqfit.tasks import LETTERS, columns_of, head_of, render_template, show_choices
+from seqfit.tasks import build_task, columns_of, head_of
 
 _FILE = "seqfit.json"
 
@@ -43,19 +42,8 @@ class GenerationMetadata:
         """The same of the model before fine-tuning."""
         return replace(self, step=0)
 
-    def own_texts(self) -> Iterator[str]:
-        """What the task adds to the texts of any row: its templates with '.' for each column, and its fixed answers."""
-        for prefix, given in ((self.task.prefix, self.task.source), ("", self.task.target)):
-            for template in [given] if isinstance(given, str) else given:
-                yield prefix + render_template(template, dict.fromkeys(columns_of(template), "."))
-        yield from (*self.task.label_values, self.task.no_answer, *filter(None, (self.task.missing_target,)))
-        match self.task.name:
-            case "multilabel":
-                yield f"{self.task.LABEL_JOINT.join(self.task.label_values)}{self.task.LABEL_JOINT}{self.task.no_label}"
-            case "multiple-choice":
-                yield show_choices(["."] * len(LETTERS))
-            case "regression":
-                yield "-0.123456789"
+    def own_texts(self) -> list[str]:
+        return build_task(self.task).own_texts()
 
     @classmethod
     def read(cls, folder: Path) -> GenerationMetadata:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from seqfit.data import Batching, MicroBatchRule
+from seqfit.data import MicroBatchRule
 from seqfit.hardware import set_malloc_policy
 from seqfit.model import LossModel, LossRule, PackedModel, family_of
 from seqfit.parallel.balance import estimate_block_times
@@ -28,7 +28,7 @@ from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe import Recipe, TrainRecipe
 from seqfit.rundir import EventKind, records
 from seqfit.step import ParallelStrategy, Precision, TrainStep, build_optimizer
-from seqfit.strategy import Strategy, check_processes
+from seqfit.strategy import Batching, Strategy, check_processes
 
 SHORT_ON_CPU, SHORT_ON_GPU = 32, 512  # tokens
 

@@ -20,7 +20,7 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data import TOKENS, CostModel, assign_rows
+from seqfit.data import CostModel
 from seqfit.errors import RecipeError
 from seqfit.hardware import Card
 from seqfit.model import read_model_shape
@@ -208,7 +208,7 @@ def _trace(
         variant=variant,
         model=model_variant(request, variant),
         rates=target.rates(precision),
-        cost=TOKENS if shape is None else shape.cost_model(),
+        cost=CostModel() if shape is None else shape.cost_model(),
         steps=[*request.workload.steps[::every][:_SAMPLED_STEPS]],
     )
 
@@ -224,7 +224,7 @@ def _assign(traced: _Traced, count: int, slowest: float) -> _Share:
     for rows in traced.steps:
         costs = traced.cost.costs(workload.source_lengths[rows], workload.target_lengths[rows])
         cost_of = dict(zip(rows.tolist(), costs.tolist(), strict=True))
-        assigned = assign_rows(rows, costs, count)
+        assigned = traced.cost.assign(rows, workload.source_lengths, workload.target_lengths, count)
         loads = [sum(cost_of[row] for row in part.tolist()) for part in assigned]
         busiest.append(assigned[int(np.argmax(loads))])
         imbalances.append(max(loads) / (sum(loads) / count) - 1)

@@ -21,7 +21,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
-from seqfit.data import Batching
 from seqfit.model import LossRule, ModelConfig, choose_weights
 from seqfit.parallel import BuiltStep, build_step
 from seqfit.planning.device_rules import CPU_RULES, DeviceRules
@@ -30,7 +29,7 @@ from seqfit.planning.shape import Shape, build_batch
 from seqfit.planning.tape import GRADIENTS, INPUTS, STATE, WEIGHTS, Tape
 from seqfit.recipe import ModelRecipe, TrainRecipe
 from seqfit.step import Precision
-from seqfit.strategy import Strategy
+from seqfit.strategy import Batching, Strategy
 
 _CPU = torch.device("cpu")
 

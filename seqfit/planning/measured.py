@@ -17,8 +17,9 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from seqfit.data import GlobalBatch, MicroBatch, Padding, TokenIds, collate
+from seqfit.data import GlobalBatch, MicroBatch, Padding
 from seqfit.model import choose_weights
 from seqfit.parallel import BuiltStep, build_step
 from seqfit.planning.fake_step import StepSpec
@@ -53,7 +54,7 @@ def measure_peak_bytes(step: TrainStep, batch: GlobalBatch) -> int:
 
 def _draw_micro_batch(shape: Shape, label: Label) -> MicroBatch:
     longest = max(shape.sources), max(shape.targets or (0,))
-    return collate(
+    return MicroBatch.collate(
         _draw(shape.sources),
         _draw(shape.targets or ()),
         _PADDING,
@@ -62,6 +63,6 @@ def _draw_micro_batch(shape: Shape, label: Label) -> MicroBatch:
     )
 
 
-def _draw(lengths: Sequence[int]) -> list[TokenIds]:
+def _draw(lengths: Sequence[int]) -> list[NDArray[np.int64]]:
     random = np.random.default_rng(0)
     return [random.integers(_FIRST_TOKEN, _LAST_TOKEN, length) for length in lengths]

@@ -34,7 +34,6 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data import Batching
 from seqfit.errors import PlanError, describe_error, describe_exit
 from seqfit.model import ModelConfig
 from seqfit.parallel import PaddingLimits, build_rule
@@ -65,7 +64,7 @@ from seqfit.planning.template import shrink_tape, shrink_template
 from seqfit.planning.timing import check_time_limit
 from seqfit.progress import Progress
 from seqfit.recipe import ModelRecipe, TrainRecipe
-from seqfit.strategy import Strategy
+from seqfit.strategy import Batching, Strategy
 from seqfit.system import usable_cores
 from seqfit.units import format_bytes, format_seconds
 

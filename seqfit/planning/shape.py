@@ -33,16 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seqfit.data import (
-    GlobalBatch,
-    MicroBatch,
-    MicroBatchRule,
-    Split,
-    order_epoch,
-    split_global_batches,
-    split_micro_batches,
-    stack_labels,
-)
+from seqfit.data import GlobalBatch, Loader, MicroBatch, MicroBatchRule, TokenizedSplit
 from seqfit.errors import PlanError
 from seqfit.kernels import CHUNK_BYTES, count_block_rows, count_chunk_rows, is_blockwise
 from seqfit.tasks import Label
@@ -105,7 +96,7 @@ def _build_micro_batch(shape: Shape, label: Label) -> MicroBatch:
     size = (1, source_tokens) if shape.packed else (shape.examples, max(shape.sources))
     decoder_ids, longest = None, max(shape.sources) + max(shape.targets or (0,))
     if shape.targets is None:
-        labels = stack_labels([label] * shape.examples)
+        labels = MicroBatch.stack_labels([label] * shape.examples)
     else:
         target_size = (1, target_tokens) if shape.packed else (shape.examples, max(shape.targets))
         decoder_ids = torch.zeros(target_size, dtype=torch.int64)
@@ -246,10 +237,7 @@ class Workload:
     def split(self, rule: MicroBatchRule, steps: Sequence[npt.NDArray[np.int64]]) -> list[list[Shape]]:
         """The micro-batches of some steps."""
         return [
-            [
-                self._shape(rows, rule)
-                for rows in split_micro_batches(step, self.source_lengths, self.target_lengths, rule)
-            ]
+            [self._shape(rows, rule) for rows in rule.split(step, self.source_lengths, self.target_lengths)]
             for step in steps
         ]
 
@@ -297,7 +285,7 @@ def _with_longest(lengths: Lengths, longest: int | None) -> Lengths:
 
 
 def build_workload(
-    split: Split,
+    split: TokenizedSplit,
     *,
     batch_examples: int | None,
     batch_tokens: int | None,
@@ -306,9 +294,7 @@ def build_workload(
     is_classifier: bool,
 ) -> Workload:
     """From a tokenized split, in the order that training uses."""
-    order = order_epoch(split.source_index, split.weights, seed, 0)
-    lengths = split.source_lengths + split.target_lengths
-    steps = split_global_batches(order, lengths, examples=batch_examples, tokens=batch_tokens)
+    steps = Loader.split_epoch(split, 0, batch_examples=batch_examples, batch_tokens=batch_tokens, seed=seed)
     targets = np.zeros_like(split.target_lengths) if is_classifier else split.target_lengths
     return Workload(split.source_lengths, targets, tuple(steps), is_classifier, total_steps)
 

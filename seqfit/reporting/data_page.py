@@ -27,7 +27,7 @@ from seqfit.units import format_count, format_share
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from seqfit.inspection import DataReport, ExampleView, LengthSummary, LengthUnit, SplitReport, Token, TokenView
+    from seqfit.inspection import DataReport, ExampleView, LengthSummary, SplitReport, TokenView
 
 _LENGTHS = ["split", "side", "shortest", "mean", "median", "95%", "99%", "longest"]
 _MOST_LOST = 25
@@ -184,7 +184,7 @@ def _findings(report: DataReport) -> Html:
     return section("What to do", element("ul", *(element("li", text) for text in report.findings), class_="findings"))
 
 
-def _lengths(splits: Sequence[SplitReport], unit: LengthUnit) -> Html:
+def _lengths(splits: Sequence[SplitReport], unit: str) -> Html:
     has_limits = unit == "tokens"
     rows = [
         [split.name, side, *_length_cells(lengths, has_limits)] for split in splits for side, lengths in split.sides
@@ -206,7 +206,7 @@ def _lengths(splits: Sequence[SplitReport], unit: LengthUnit) -> Html:
     )
 
 
-def _limits(split: SplitReport, unit: LengthUnit) -> list[Html]:
+def _limits(split: SplitReport, unit: str) -> list[Html]:
     """The effect of limits on the first split, for choosing one."""
     if not split.limits:
         return []
@@ -219,7 +219,7 @@ def _limits(split: SplitReport, unit: LengthUnit) -> list[Html]:
     return [element("h3", f"How many {split.name} rows a limit would truncate"), table(names, rows)]
 
 
-def draw_length_histogram(lengths: LengthSummary, unit: LengthUnit = "tokens") -> go.Figure:
+def draw_length_histogram(lengths: LengthSummary, unit: str = "tokens") -> go.Figure:
     total = sum(lengths.counts)
     beyond = None
     if lengths.limit is not None:
@@ -269,11 +269,12 @@ def _example(example: ExampleView) -> Html:
 
 def _tokens(view: TokenView) -> Html:
     left_out = [element("span", f"… {view.left_out:,} more …", class_="note")] if view.left_out else []
-    return element("div", *map(_token, view.head), *left_out, *map(_token, view.tail), class_="tokens")
-
-
-def _token(token: Token) -> Html:
-    return element("span", token.text, class_="token special" if token.special else "token", title=token.token_id)
+    tokens = [
+        element("span", token.text, class_="token special" if token.special else "token", title=token.token_id)
+        for token in (*view.head, *view.tail)
+    ]
+    at = len(view.head)
+    return element("div", *tokens[:at], *left_out, *tokens[at:], class_="tokens")
 
 
 def _padding(splits: Sequence[SplitReport]) -> Html | None:

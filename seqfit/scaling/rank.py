@@ -23,14 +23,13 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Self
 
 import torch
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from seqfit.data import GlobalBatch, prefetch
+from seqfit.data import GlobalBatch
 from seqfit.errors import SeqfitError
 from seqfit.parallel import World, join_world
 from seqfit.scaling.measure import MISTAKE, WARM_UP
@@ -114,7 +113,7 @@ def _make_steps(job: TrainingSetup, world: World, first: int, steps: int) -> tup
     """The moments around the measured steps, and their batches."""
     step, on_gpu = job.step, job.step.precision.device.type == "cuda"
     step.model.train()
-    loaded = prefetch(islice(job.loader.iterate(first), WARM_UP + steps), job.strategy.prefetch, pin=on_gpu)
+    loaded = job.loader.prefetch(first, WARM_UP + steps, job.strategy.prefetch, pin=on_gpu)
     batches = []
     before = _Moment.now(step.clock)
     for number, batch in enumerate(step.clock.each("data_wait", loaded)):

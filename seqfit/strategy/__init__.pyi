@@ -8,4 +8,5 @@ from seqfit.strategy.load import load_strategy as load_strategy
 from seqfit.strategy.load import read_strategy as read_strategy
 from seqfit.strategy.schema import EIGHT_BIT_PACKAGES as EIGHT_BIT_PACKAGES
 from seqfit.strategy.schema import LOSSY as LOSSY
+from seqfit.strategy.schema import Batching as Batching
 from seqfit.strategy.schema import Strategy as Strategy

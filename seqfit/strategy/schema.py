@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from seqfit.recipe import schema
 
 LOSSY = ("bf16", "fp16", "adafactor", "8bit", "lora", "freeze", "trim")  # what a recipe's `allow:` may name
+Batching = Literal["packed", "grouped", "padded", "max_length"]
 # bitsandbytes first, on CPUs too. Ten steps with four 2048 x 512 matrices on one CPU core, in which fp32 AdamW moved
 # no weight by more than 0.010: bitsandbytes 0.50 ended within 0.001 of it; torchao 0.18 left one weight 0.066 away and
 # took 18 s to compile its first step.
@@ -29,7 +30,7 @@ class Strategy(schema.RecipePart):
         "auto",
         description="Mixed precision (autocast); auto (default) is bf16 if the device has it and the recipe allows it.",
     )
-    batching: Literal["packed", "grouped", "padded", "max_length"] = Field(
+    batching: Batching = Field(
         "packed",
         description="packed (default) has no padding; grouped sorts the examples of a global batch by length before "
         "splitting it; padded keeps their order; max_length pads to task.max_source_tokens and max_target_tokens.",

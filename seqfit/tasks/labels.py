@@ -1,8 +1,11 @@
-"""Tasks whose targets are labels: one of them (classify) or any of them (multilabel).
+"""Tasks that a classifier can do: their targets are one label (classify), any labels (multilabel) or a number.
 
     labels {world: ["1"], sports: ["2"]}     row label 2       target "sports"        a classifier's label: 1
     labels [joy, anger, fear]                row ["fear", "joy"]  target "joy, fear"  [True, False, True]
                                              row []               target "none"       all False
+    scores                                   row "3.80"           target "3.8"        3.8, reference "3.8"
+                                             row 0.001234         target "0.00123"    reference "0.001234"
+    scores, annotations: mean                row [1, 2, 2]        target "1.67"       reference "1.6666666666666667"
 
 The one idea: labels are compared without case and white space, and a value that is not a label is a row error.
 
@@ -12,7 +15,7 @@ The one idea: labels are compared without case and white space, and a value that
     multilabel, labels joy anger     ClassifierHead(("joy", "anger"), "multi_label_classification")  any of them
     regression                       ClassifierHead(("score",), "regression")                        a number
 
-`find_label_problems` reports label counts that train without an error but not as intended: a column of scores as
+`Task.find_label_problems` reports label counts that train without an error but not as intended: a column of scores as
 classes, a file with only one class.
 
     classify, {"ham": 930, "spam": 70}   ->  "930 of 1,000 rows (93.0%) have the label 'ham': ..."
@@ -21,6 +24,7 @@ classes, a file with only one class.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +32,7 @@ from typing import Literal
 
 from seqfit.errors import RowError, did_you_mean
 from seqfit.recipe import TaskRecipe
-from seqfit.tasks.number import read_score
+from seqfit.tasks.number import find_final_number, read_score, round_score, write_score
 from seqfit.tasks.rules import fold_word
 from seqfit.tasks.task import Task
 from seqfit.tasks.template import (
@@ -42,6 +46,7 @@ from seqfit.tasks.template import (
 )
 from seqfit.units import format_share
 
+_SCORE_DIGITS = 6  # significant ones: fewer would make scores equal, and more are rounding errors
 _YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 
 
@@ -93,6 +98,9 @@ class ClassifyTask(LabelTask):
     def _target(self, row: TemplateRow, row_id: str) -> str:
         return self.label_words[self.label_of(row, row_id)]
 
+    def find_label_problems(self, targets: Mapping[str, int]) -> list[str]:
+        return list(_find_class_problems(self.label_words, targets)) if targets else []
+
 
 class MultilabelTask(LabelTask):
     """Any number of labels per row, joined in the order of task.labels; a classifier predicts yes or no for each."""
@@ -120,6 +128,12 @@ class MultilabelTask(LabelTask):
     def _target(self, row: TemplateRow, row_id: str) -> str:
         words = [word for word, applies in zip(self.label_words, self.label_of(row, row_id), strict=True) if applies]
         return self.recipe.LABEL_JOINT.join(words) or self.recipe.no_label or ""
+
+    def own_texts(self) -> list[str]:
+        return [*super().own_texts(), TaskRecipe.LABEL_JOINT.join([*self.label_words, str(self.recipe.no_label)])]
+
+    def find_label_problems(self, targets: Mapping[str, int]) -> list[str]:
+        return list(_find_multilabel_problems(self.recipe, targets)) if targets else []
 
     def _flagged(self, row: TemplateRow, row_id: str) -> list[str]:
         """The columns that hold yes."""
@@ -162,6 +176,55 @@ class MultilabelTask(LabelTask):
         return text.split(separator.strip() or None)
 
 
+class RegressionTask(Task):
+    """A text-to-text model writes two decimals or three significant digits, and is scored against the exact number."""
+
+    default_metrics = ("regression",)
+    main_score = "pearson"
+    label_type = "double"
+
+    def label_of(self, row: TemplateRow, row_id: str = "?") -> float:
+        """The number, or the mean of the annotators' numbers."""
+        return statistics.fmean(self._number(text, row_id) for text in self._entries(row, row_id))
+
+    def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
+        """The number in the text, or the text if it has none."""
+        answer = super().extract(generated)
+        return find_final_number(answer) or answer
+
+    def own_texts(self) -> list[str]:
+        return [*super().own_texts(), "-0.123456789"]
+
+    def find_label_problems(self, targets: Mapping[str, int]) -> list[str]:
+        most, count = max(targets.items(), key=lambda item: item[1], default=("", 0))
+        rows = sum(targets.values())
+        if len(targets) == 1:
+            return [f"all {rows:,} rows have the score {most}: there is nothing to learn. Check task.target"]
+        if targets and count >= _MOST_SHARE * rows:
+            return [f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the score {most}"]
+        if len(targets) == 2:
+            scores = " and ".join(sorted(targets))
+            return [f"there are only two scores, {scores}: if they are classes, set task.name=classify"]
+        return []
+
+    def _target(self, row: TemplateRow, row_id: str) -> str:
+        return round_score(self.label_of(row, row_id))
+
+    def _references(self, row: TemplateRow, row_id: str, target: str) -> tuple[str, ...]:
+        return (write_score(self.label_of(row, row_id)),)
+
+    def _number(self, text: str, row_id: str) -> float:
+        value = read_score(text)
+        if value is None:
+            raise RowError(
+                f"Row {row_id} has the target '{text}'",
+                "The target of regression is a number and nothing else (1,125 could be a thousand or one)",
+                "Correct or remove the row, or correct task.target",
+                cause="not a number",
+            )
+        return value
+
+
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 _PROBLEM_TYPES: dict[str, ProblemType] = {
     "classify": "single_label_classification",
@@ -178,6 +241,16 @@ class ClassifierHead:
     problem_type: ProblemType = "single_label_classification"
     no_label: str = ""  # multilabel: the text of a row without labels
 
+    def write_score(self, value: float) -> str:
+        return write_score(value, _SCORE_DIGITS)
+
+    def write_labels(self, probabilities: Sequence[Sequence[float]], threshold: float) -> list[str]:
+        """The labels whose probability is above the threshold, joined, or the text for no label."""
+        labels = (
+            [label for label, value in zip(self.labels, row, strict=True) if value > threshold] for row in probabilities
+        )
+        return [TaskRecipe.LABEL_JOINT.join(found) or self.no_label for found in labels]
+
 
 def head_of(task: TaskRecipe) -> ClassifierHead | None:
     """The head of a task that a classifier can do, else None."""
@@ -192,22 +265,8 @@ _ROWS_PER_CLASS = 10
 _MOST_NAMED = 5
 
 
-def find_label_problems(task: TaskRecipe, targets: Mapping[str, int]) -> list[str]:
-    """Problems with the targets of the training rows; `targets` says how often each target text occurs."""
-    rows = sum(targets.values())
-    if rows == 0:
-        return []
-    match task.name:
-        case "classify":
-            return list(_find_class_problems(list(task.label_values), targets, rows))
-        case "multilabel":
-            return list(_find_multilabel_problems(task, targets, rows))
-        case "regression":
-            return list(_find_score_problems(targets, rows))
-    return []
-
-
-def _find_class_problems(labels: Sequence[str], counts: Mapping[str, int], rows: int) -> Iterator[str]:
+def _find_class_problems(labels: Sequence[str], counts: Mapping[str, int]) -> Iterator[str]:
+    rows = sum(counts.values())
     yield from _find_count_problems(labels, counts, rows)
     most, count = max(counts.items(), key=lambda item: item[1])
     if len(counts) == 1:
@@ -226,8 +285,8 @@ def _find_class_problems(labels: Sequence[str], counts: Mapping[str, int], rows:
         )
 
 
-def _find_multilabel_problems(task: TaskRecipe, targets: Mapping[str, int], rows: int) -> Iterator[str]:
-    none = task.no_label or ""
+def _find_multilabel_problems(task: TaskRecipe, targets: Mapping[str, int]) -> Iterator[str]:
+    none, rows = task.no_label or "", sum(targets.values())
     counts: Counter[str] = Counter()
     for text, count in targets.items():
         counts.update(dict.fromkeys([] if text == none else text.split(TaskRecipe.LABEL_JOINT), count))
@@ -242,16 +301,6 @@ def _find_multilabel_problems(task: TaskRecipe, targets: Mapping[str, int], rows
                 f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{label}': a model that "
                 "always predicts it is right as often"
             )
-
-
-def _find_score_problems(targets: Mapping[str, int], rows: int) -> Iterator[str]:
-    most, count = max(targets.items(), key=lambda item: item[1])
-    if len(targets) == 1:
-        yield f"all {rows:,} rows have the score {most}: there is nothing to learn. Check task.target"
-    elif count >= _MOST_SHARE * rows:
-        yield f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the score {most}"
-    elif len(targets) == 2:
-        yield f"there are only two scores, {' and '.join(sorted(targets))}: if they are classes, set task.name=classify"
 
 
 def _find_count_problems(labels: Sequence[str], counts: Mapping[str, int], rows: int) -> Iterator[str]:

@@ -42,7 +42,10 @@ class MultipleChoiceTask(Task):
                 "Correct or remove the row, or correct task.choices",
                 cause="too few choices" if len(choices) < 2 else "too many choices",
             )
-        return f"{super().render_source(row, row_id)} {show_choices(choices)}"
+        return f"{super().render_source(row, row_id)} {_show_choices(choices)}"
+
+    def own_texts(self) -> list[str]:
+        return [*super().own_texts(), _show_choices(["."] * len(LETTERS))]
 
     def choices_of(self, row: TemplateRow) -> list[str]:
         return [text for text in self._places(row) if text]
@@ -132,7 +135,7 @@ class MultipleChoiceTask(Task):
         )
 
 
-def show_choices(choices: Sequence[str]) -> str:
+def _show_choices(choices: Sequence[str]) -> str:
     """'choices: (a) dog (b) crow'."""
     return f"choices: {' '.join(map(_show, LETTERS, choices))}"
 

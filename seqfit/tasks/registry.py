@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from seqfit.errors import RecipeError
 from seqfit.recipe import TaskRecipe, report_mistakes
-from seqfit.tasks.labels import ClassifyTask, MultilabelTask
+from seqfit.tasks.labels import ClassifyTask, MultilabelTask, RegressionTask
 from seqfit.tasks.multiple_choice import MultipleChoiceTask
-from seqfit.tasks.regression import RegressionTask
 from seqfit.tasks.rules import find_task_mistakes
 from seqfit.tasks.task import GenerateTask, MathTask, QaTask, SummarizeTask, Task, TranslateTask
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from seqfit.errors import RecipeError, format_error
 from seqfit.recipe import Mistake, TaskRecipe
 from seqfit.tasks.number import find_final_number, read_score
@@ -35,8 +37,16 @@ def fold_word(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(".")
 
 
-def find_task_mistakes(task: TaskRecipe) -> list[Mistake]:
-    """Templates that break the grammar, missing and unused fields, and mistakes in labels."""
+def find_task_mistakes(task: TaskRecipe | Mapping[str, Any]) -> list[Mistake]:
+    """Templates that break the grammar, missing and unused fields, and mistakes in labels.
+
+    Of values that the schema refuses, only the templates are checked.
+    """
+    try:
+        task = TaskRecipe.model_validate(task)
+    except ValidationError:
+        assert isinstance(task, Mapping)
+        return find_template_mistakes(task)
     return [
         *find_template_mistakes({name: getattr(task, name) for name in _TEMPLATES}),
         *_find_missing_fields(task),

@@ -13,7 +13,7 @@ text are here; `seqfit.tasks.registry` has all of them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
 from seqfit.errors import DataError, RowError, did_you_mean
@@ -59,6 +59,17 @@ class Task:
 
     def choices_of(self, row: TemplateRow) -> Sequence[str]:
         return ()
+
+    def own_texts(self) -> list[str]:
+        """What the task adds to the texts of any row: its templates with '.' for each column, and its fixed answers."""
+        given, prefix = self.recipe, self.recipe.prefix
+        templates = [*((prefix, one) for one in _listed(given.source)), *(("", one) for one in _listed(given.target))]
+        filled = [before + render_template(one, dict.fromkeys(columns_of(one), ".")) for before, one in templates]
+        return [*filled, *given.label_values, given.no_answer, *filter(None, (given.missing_target,))]
+
+    def find_label_problems(self, targets: Mapping[str, int]) -> list[str]:
+        """Labels or scores that train without an error but not as intended; `targets`: how often each text occurs."""
+        return []
 
     def text_of_missing(self) -> str | None:
         """The target of a row that has none, None if such rows are left out."""
@@ -142,7 +153,7 @@ class Task:
 
     def _fill_target(self, template: str, row: TemplateRow) -> list[str]:
         if template in (self.recipe.references or ()):
-            return render_alternatives(template, row)  # the items of a list: the first is the target
+            return render_list(template, row, parse=True)  # the items of a list: the first is the target
         return [render_template(template, row)]
 
     def _entries(self, row: TemplateRow, row_id: str) -> list[str]:
@@ -173,7 +184,7 @@ class Task:
     def _reference_texts(self, row: TemplateRow, templates: list[str], row_id: str, target: str) -> list[str]:
         """The filled references of all templates that fit: {summary} in train, {summary1} to {summary3} in test."""
         fitting = [template for template in templates if has_columns(template, row)]
-        texts = [text for template in fitting for text in render_alternatives(template, row) if text.strip()]
+        texts = [text for template in fitting for text in render_list(template, row, parse=True) if text.strip()]
         if not texts and self.recipe.missing_target is None:
             raise empty_error("references", templates, row_id)
         return texts or [target]
@@ -248,14 +259,6 @@ class MathTask(Task):
                     cause="solution without a number",
                 )
         return tuple(self.extract(text) for text in texts)
-
-
-def render_alternatives(template: str, row: TemplateRow) -> list[str]:
-    """The items of a list, also of one that is written as text: "['Hello.', 'Hi.']"."""
-    texts = render_list(template, row)
-    if len(texts) == 1 and texts[0].lstrip().startswith(("['", '["')):
-        return parse_list(texts[0]) or texts
-    return texts
 
 
 def _listed(templates: str | list[str]) -> list[str]:

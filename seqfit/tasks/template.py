@@ -37,14 +37,12 @@ import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from seqfit.errors import DataError, RecipeError, RowError, did_you_mean
 
 TemplateRow: TypeAlias = Mapping[str, Any]
 
-SPEAKER_KEYS = ("from", "role", "speaker", "sender", "author", "agent", "user", "participant", "name")
-TEXT_KEYS = ("value", "content", "text", "utterance", "message", "body")
 _TOKEN = re.compile(r"\{\{|\}\}|\[\[|\]\]|\{[^{}]*\}|[^{}\[\]]+|.", re.DOTALL)
 
 
@@ -81,15 +79,17 @@ def render_template(template: str, row: TemplateRow) -> str:
     return "".join(_render_part(part, row, template) for part in _parse(template))
 
 
-def render_list(template: str, row: TemplateRow) -> list[str]:
+def render_list(template: str, row: TemplateRow, *, parse: bool = False) -> list[str]:
     """One text per filled item if the template is exactly one column that holds a list, else one text.
 
-    '{answers.text}' with ["Ada", "Lovelace"] gives two texts, with [] none; '{name}' with "" gives [""].
+    '{answers.text}' with ["Ada", "Lovelace"] gives two texts, with [] none; '{name}' with "" gives [""]. `parse` also
+    takes the items of a list that is written as text: "['Hello.', 'Hi.']".
     """
     items = render_items(template, row)
-    if items is None:
-        return [render_template(template, row)]
-    return [text for text in items if text.strip()]
+    texts = [render_template(template, row)] if items is None else [text for text in items if text.strip()]
+    if parse and len(texts) == 1 and texts[0].lstrip().startswith(("['", '["')):
+        return parse_list(texts[0]) or texts
+    return texts
 
 
 def render_items(template: str, row: TemplateRow) -> list[str] | None:
@@ -213,8 +213,8 @@ def _text(value: object, path: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
-        if (keys := turn_keys(value)) is not None:
-            return "\n".join(f"{turn.get(keys[0], '')}: {_text(turn.get(keys[1]), path)}" for turn in value)
+        if (keys := TurnKeys.find(value)) is not None:
+            return "\n".join(f"{turn.get(keys.speaker, '')}: {_text(turn.get(keys.text), path)}" for turn in value)
         return " ".join(text for text in (_text(item, path) for item in value) if text)
     if isinstance(value, Mapping):
         shown = ", ".join(map(str, value))
@@ -226,13 +226,23 @@ def _text(value: object, path: str) -> str:
     return str(value)
 
 
-def turn_keys(value: object) -> tuple[str, str] | None:
-    """The keys of speaker and text in a list of records; None if it is not a dialogue."""
-    if not isinstance(value, (list, tuple)) or not value or not all(isinstance(turn, Mapping) for turn in value):
-        return None
-    speaker = next((key for key in SPEAKER_KEYS if all(key in turn for turn in value)), None)
-    text = next((key for key in TEXT_KEYS if all(key in turn for turn in value)), None)
-    return None if speaker is None or text is None else (speaker, text)
+@dataclass(frozen=True, slots=True)
+class TurnKeys:
+    """Under which keys the turns of a dialogue, a list of records, have their speaker and their text."""
+
+    SPEAKERS: ClassVar = ("from", "role", "speaker", "sender", "author", "agent", "user", "participant", "name")
+    TEXTS: ClassVar = ("value", "content", "text", "utterance", "message", "body")
+    speaker: str
+    text: str
+
+    @classmethod
+    def find(cls, value: object) -> TurnKeys | None:
+        """None if it is not a dialogue."""
+        if not isinstance(value, (list, tuple)) or not value or not all(isinstance(turn, Mapping) for turn in value):
+            return None
+        speaker = next((key for key in cls.SPEAKERS if all(key in turn for turn in value)), None)
+        text = next((key for key in cls.TEXTS if all(key in turn for turn in value)), None)
+        return None if speaker is None or text is None else cls(speaker, text)
 
 
 def _listed(row: TemplateRow) -> str:

@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from seqfit.data import RowNumbers, TokenizedSplit
+from seqfit.data import TokenizedSplit
 from seqfit.errors import OutOfMemory, TrainingFailed
 from seqfit.evaluation import (
     Generated,
@@ -125,7 +126,7 @@ class Evaluator:
         joined, self._threshold = adjust_threshold(self._state.generator, split, rows, self._join(rows, own, generated))
         return score_generated(self._setup.task, split, rows, joined, self._setup.metrics, started=started)
 
-    def _generate(self, split: TokenizedSplit, rows: RowNumbers) -> Generated | None:
+    def _generate(self, split: TokenizedSplit, rows: NDArray[np.int64]) -> Generated | None:
         """None after OOM, here or on another rank."""
         generated, is_stopped = None, False
         try:
@@ -140,7 +141,7 @@ class Evaluator:
             raise _StopRequested
         return generated if is_done else None
 
-    def _join(self, rows: RowNumbers, own: RowNumbers, generated: Generated) -> Generated:
+    def _join(self, rows: NDArray[np.int64], own: NDArray[np.int64], generated: Generated) -> Generated:
         """What all ranks have generated, in the order of the rows."""
         found: Sequence[list[float] | None] = generated.probabilities or [None] * len(generated.texts)
         of_rank = list(zip(own.tolist(), generated.texts, found, strict=True))

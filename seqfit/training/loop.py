@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 
-from seqfit.data import GlobalBatch, prefetch
+from seqfit.data import GlobalBatch
 from seqfit.errors import is_out_of_memory
 from seqfit.rundir import RunWriter, records
 from seqfit.step import StepOutcome, TrainStep
@@ -65,8 +64,8 @@ class TrainingRun:
     def batches(self) -> Generator[GlobalBatch]:
         """From the last completed step to the end, prepared in the background."""
         done = self.state.step
-        batches = islice(self.setup.loader.iterate(done), self.setup.total_steps - done)
-        return prefetch(batches, self.setup.strategy.prefetch, pin=self.step.precision.device.type == "cuda")
+        on_gpu = self.step.precision.device.type == "cuda"
+        return self.setup.loader.prefetch(done, self.setup.total_steps - done, self.setup.strategy.prefetch, pin=on_gpu)
 
     def set_learning_rate(self, number: int) -> float | None:
         """The rate of this step; None where Adafactor's relative steps set their own."""

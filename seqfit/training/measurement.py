@@ -29,7 +29,7 @@ import numpy.typing as npt
 import torch
 
 from seqfit.cache import JsonCache
-from seqfit.data import TOKENS, CostModel, PreparedData, TokenizedSplit
+from seqfit.data import CostModel, PreparedData, TokenizedSplit
 from seqfit.errors import describe_error
 from seqfit.hardware import match_card, probe_machine, should_return
 from seqfit.model import ModelConfig, read_model_shape
@@ -136,7 +136,7 @@ def _advise(
         smaller = "A smaller" if most is None else f"task.max_source_tokens={most} or a smaller"
         return f"{smaller} task.max_source_tokens needs less memory; `seqfit plan` shows what fits"
     shape, _ = read_model_shape(config)
-    cost = TOKENS if shape is None else shape.cost_model()
+    cost = CostModel() if shape is None else shape.cost_model()
     for limit in _ROUND_LIMITS:
         seconds = step_seconds * _measure_saving(recipe.train, split, cost, limit)
         if seconds <= SLOW_SECONDS:

@@ -17,16 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from seqfit.data import (
-    TOKENS,
-    WHOLE_BATCH_SHARE,
-    Loader,
-    PreparedData,
-    Share,
-    TokenizedSplit,
-    prepare_data,
-    smaller_limit,
-)
+from seqfit.data import CostModel, Loader, PreparedData, Share, TokenizedSplit, prepare_data
 from seqfit.errors import RecipeError
 from seqfit.evaluation import Generator, choose_metrics, explain_fallback, set_start
 from seqfit.model import (
@@ -274,9 +265,9 @@ def _build_loader(recipe: Recipe, strategy: Strategy, loaded: _LoadedModel, buil
 def _choose_share(model: PreTrainedModel, parallel: ParallelStrategy, world: World) -> Share:
     """What each process loads of a global batch, by what its examples cost this model."""
     if world.size == 1 or not parallel.splits_batches:
-        return WHOLE_BATCH_SHARE
+        return Share()
     shape, _ = read_model_shape(model.config.to_dict())
-    cost = TOKENS if shape is None else shape.cost_model()
+    cost = CostModel() if shape is None else shape.cost_model()
     return Share(world.rank, world.size, parallel.lockstep, cost)
 
 
@@ -392,7 +383,8 @@ def _build_generator(recipe: Recipe, loaded: _LoadedModel, precision: Precision)
 def choose_answer_length(data: PreparedData, position_limit: int | None) -> int:
     """A quarter more than any target, because later answers may be longer; within the model's positions."""
     longest = max(int(split.target_lengths.max(initial=0)) for split in data.splits.values())
-    return smaller_limit(longest + longest // 4 + 1, None if position_limit is None else position_limit - 1) or 1
+    wanted = longest + longest // 4 + 1
+    return wanted if position_limit is None else min(wanted, position_limit - 1) or 1
 
 
 def _count_steps(recipe: Recipe, loader: Loader) -> int:

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqfit.data import ENDINGS, Ids, PreparedData, TokenizedSplit, ending, read_rows, read_text_lines, require_file
+from seqfit.data import PreparedData, TokenizedSplit, read_file
 from seqfit.errors import DataError
+from seqfit.paths import require_file
 from seqfit.progress import Progress
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 class RemappedSplit(TokenizedSplit):
     """A split with new ids; texts, lengths and everything else are the same."""
 
-    def __init__(self, split: TokenizedSplit, remap: Ids) -> None:
+    def __init__(self, split: TokenizedSplit, remap: NDArray[np.int32]) -> None:
         super().__init__(split._folders, split.titles, split.weights)
         self._split = split
         self._remap = remap
@@ -41,7 +42,7 @@ class RemappedSplit(TokenizedSplit):
     def __reduce__(self) -> tuple[type[RemappedSplit], tuple[Any, ...]]:
         return RemappedSplit, (self._split, self._remap)
 
-    def token_ids(self, row: int) -> tuple[Ids, Ids]:
+    def token_ids(self, row: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Source and target in new ids: copies, not views."""
         source, target = self._split.token_ids(row)
         return self._remap[source], self._remap[target]
@@ -61,7 +62,7 @@ def count_tokens(data: PreparedData, vocabulary: int) -> NDArray[np.int64]:
     return counts
 
 
-def remap_data(data: PreparedData, remap: Ids) -> PreparedData:
+def remap_data(data: PreparedData, remap: NDArray[np.int32]) -> PreparedData:
     return replace(data, splits={name: RemappedSplit(split, remap) for name, split in data.splits.items()})
 
 
@@ -90,11 +91,11 @@ def count_file_tokens(
 
 
 def _read_texts(file: Path) -> Iterator[str]:
-    if ending(file) not in ENDINGS:
-        yield from (text for line in read_text_lines(file) if (text := line.rstrip("\r\n")))
-        return
-    for row in read_rows(file):
-        yield from _texts_in(value for column, value in row.items() if column != "id")
+    for row in read_file(file, skip_bad=True):
+        if isinstance(row, str):
+            yield from filter(None, [row.rstrip("\r\n")])
+        else:
+            yield from _texts_in(value for column, value in row.items() if column != "id")
 
 
 def _texts_in(values: Iterable[Any]) -> Iterator[str]:

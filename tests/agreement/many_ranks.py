@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from seqfit.data.loader import WHOLE_BATCH_SHARE, Loader, Share
+from seqfit.data.loader import Loader, Share
 from seqfit.data.micro_batch import Padding
 from seqfit.model.families.family import read_model_shape
 from seqfit.model.load import load_model
@@ -164,7 +164,7 @@ def build(
     way = built.step.parallel
     shape, _ = read_model_shape(model.config.to_dict())
     assert shape is not None
-    share = Share(world.rank, world.size, way.lockstep, shape.cost_model()) if way.splits_batches else WHOLE_BATCH_SHARE
+    share = Share(world.rank, world.size, way.lockstep, shape.cost_model()) if way.splits_batches else Share()
     rule = build_rule(strategy, built.batching, (None, None))
     rows, padding = make_rows(labels=kind == "classifier"), Padding(0, None if kind == "classifier" else 0)
     loader = Loader(rows, padding, rule, batch_examples=6, batch_tokens=None, seed=3, share=share)

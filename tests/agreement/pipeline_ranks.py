@@ -20,7 +20,6 @@ import torch.distributed as dist
 from torch import nn
 
 from seqfit.data.micro_batch import MicroBatch, Padding
-from seqfit.data.micro_batch import collate as collate_micro_batch
 from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.packing import PackedModel
@@ -208,7 +207,7 @@ def collate(case: Case, pairs: list[Pair], batching: str) -> MicroBatch:
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     padding = Padding(0, 2 if case.model in ("bart", "marian") else 0)
     shape = None if batching == "packed" else (max(map(len, sources)), max(map(len, targets)))
-    return collate_micro_batch(sources, targets, padding, shape=shape)
+    return MicroBatch.collate(sources, targets, padding, shape=shape)
 
 
 def compare_recompute_with_dropout(folder: str, group: Any, rank: int, results: Path) -> None:

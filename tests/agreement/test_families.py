@@ -21,8 +21,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from seqfit.data.encode import truncate
-from seqfit.data.micro_batch import MicroBatch, Padding, collate
+from seqfit.data.micro_batch import MicroBatch, Padding
 from seqfit.errors import ModelError
 from seqfit.evaluation.generator import Generator, generate_sources
 from seqfit.evaluation.start import set_start
@@ -84,10 +83,10 @@ class Prepared:
 
     def collate(self) -> MicroBatch:
         shape = max(map(len, self.sources)), max(map(len, self.targets))
-        return collate(_arrays(self.sources), _arrays(self.targets), self.padding, shape=shape)
+        return MicroBatch.collate(_arrays(self.sources), _arrays(self.targets), self.padding, shape=shape)
 
     def pack(self) -> MicroBatch:
-        return collate(_arrays(self.sources), _arrays(self.targets), self.padding)
+        return MicroBatch.collate(_arrays(self.sources), _arrays(self.targets), self.padding)
 
 
 def _arrays(sequences: Ids) -> list[Any]:
@@ -151,10 +150,10 @@ def test_a_shortened_sequence_is_that_of_transformers(name: str, prepare: Callab
         tokenizer.src_lang, tokenizer.tgt_lang = rows.case.languages
     stock = tokenizer(SOURCES[:EXAMPLES], text_target=TARGETS[:EXAMPLES], truncation=True, max_length=5)
     if name not in WITHOUT_END:
-        assert [truncate(ids, 5, encoder.source_tail(source)) for ids in rows.sources] == stock["input_ids"]
-        assert [truncate(ids, 5, encoder.target_tail(target)) for ids in rows.targets] == stock["labels"]
+        assert [encoder.truncate_source(ids, 5, source) for ids in rows.sources] == stock["input_ids"]
+        assert [encoder.truncate_target(ids, 5, target) for ids in rows.targets] == stock["labels"]
     else:
-        assert all(truncate(ids, 5, encoder.target_tail(target))[-1] == tokenizer.eos_token_id for ids in rows.targets)
+        assert all(encoder.truncate_target(ids, 5, target)[-1] == tokenizer.eos_token_id for ids in rows.targets)
 
 
 @pytest.mark.parametrize("name", FAMILY_CASES)
@@ -329,11 +328,11 @@ def test_a_packed_classifier_gives_the_same_update(name: str) -> None:
     assert family.why_not_split(padded) is not None
     sources = [np.arange(5, 5 + length) for length in (3, 9, 1)]
     labels = [0, 2, 1]
-    whole = collate(sources, [], Padding(pad_id), labels=labels, shape=(9, 0))
+    whole = MicroBatch.collate(sources, [], Padding(pad_id), labels=labels, shape=(9, 0))
     loss = padded(input_ids=whole.source_ids, attention_mask=whole.source_mask, labels=whole.labels).loss
     loss.backward()
     row, wrapped = (
-        collate(sources, [], Padding(pad_id), labels=labels),
+        MicroBatch.collate(sources, [], Padding(pad_id), labels=labels),
         LossModel(packed, LossRule(), PackedModel(packed)),
     )
     with wrapped.running(row.source_lengths, row.target_lengths):

@@ -19,8 +19,8 @@ import pytest
 import torch
 
 import seqfit
+from seqfit.data import TokenizedSplit, prepare_data
 from seqfit.data.batching import order_epoch, split_global_batches
-from seqfit.data.tokenize import TokenizedSplit, prepare_data
 from seqfit.model.load import load_position_limit, load_tokenizer
 from seqfit.recipe.schema import Recipe
 from seqfit.rundir.reader import Run

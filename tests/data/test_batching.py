@@ -3,19 +3,18 @@ from __future__ import annotations
 import time
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
 from seqfit.data.batching import (
-    Batching,
+    CostModel,
     MicroBatchRule,
     RowLengths,
     RowNumbers,
-    assign_rows,
     order_epoch,
     split_global_batches,
-    split_micro_batches,
 )
 
 RULES = [
@@ -44,8 +43,8 @@ def ints(*numbers: int) -> RowLengths:
 @pytest.mark.parametrize(
     ("batching", "pieces"), [("grouped", [[1, 3], [2, 0]]), ("padded", [[0, 1], [2, 3]]), ("packed", [[0, 1], [2, 3]])]
 )
-def test_the_docstring_example_holds(batching: Batching, pieces: list[list[int]]) -> None:
-    cut = split_micro_batches(np.arange(4), ints(9, 2, 8, 3), ints(1, 1, 1, 1), MicroBatchRule(batching, tokens=20))
+def test_the_docstring_example_holds(batching: Any, pieces: list[list[int]]) -> None:
+    cut = MicroBatchRule(batching, tokens=20).split(np.arange(4), ints(9, 2, 8, 3), ints(1, 1, 1, 1))
     assert [piece.tolist() for piece in cut] == pieces
 
 
@@ -111,13 +110,13 @@ def test_no_rows_make_no_batches() -> None:
     nothing = np.array([], dtype=np.int64)
     assert list(split_global_batches(nothing, ints(1), tokens=5)) == []
     assert list(split_global_batches(nothing, ints(1), examples=5)) == []
-    assert list(split_micro_batches(nothing, ints(1), ints(1), MicroBatchRule())) == []
+    assert list(MicroBatchRule().split(nothing, ints(1), ints(1))) == []
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_splitting_never_changes_the_global_batch(rule: MicroBatchRule, lengths: tuple[RowLengths, RowLengths]) -> None:
     rows = order_epoch(one_source(100), [1.0], seed=0, epoch=0)[:64]
-    pieces = list(split_micro_batches(rows, *lengths, rule))
+    pieces = list(rule.split(rows, *lengths))
     assert sorted(np.concatenate(pieces)) == sorted(rows)
 
 
@@ -126,7 +125,7 @@ def test_a_micro_batch_keeps_to_its_rule_unless_it_is_a_single_row(
     rule: MicroBatchRule, lengths: tuple[RowLengths, RowLengths]
 ) -> None:
     source, target = lengths
-    for piece in split_micro_batches(np.arange(100), source, target, rule):
+    for piece in rule.split(np.arange(100), source, target):
         shape = rule.padded_shape(int(source[piece].max()), int(target[piece].max()))
         assert len(piece) == 1 or len(piece) * sum(shape) <= rule.tokens
         assert rule.examples is None or len(piece) <= rule.examples
@@ -138,7 +137,7 @@ def test_packed_pieces_keep_the_order_and_the_budget_and_are_about_equally_large
 ) -> None:
     source, target = lengths
     real = source + target
-    pieces = list(split_micro_batches(np.arange(100), source, target, MicroBatchRule("packed", tokens)))
+    pieces = list(MicroBatchRule("packed", tokens).split(np.arange(100), source, target))
     sizes = [int(real[piece].sum()) for piece in pieces]
     assert np.concatenate(pieces).tolist() == list(range(100))
     assert all(size <= tokens or len(piece) == 1 for size, piece in zip(sizes, pieces, strict=True))
@@ -148,17 +147,17 @@ def test_packed_pieces_keep_the_order_and_the_budget_and_are_about_equally_large
 
 
 def test_packed_pieces_keep_to_the_examples_too(lengths: tuple[RowLengths, RowLengths]) -> None:
-    pieces = list(split_micro_batches(np.arange(100), *lengths, MicroBatchRule("packed", 10**6, examples=7)))
+    pieces = list(MicroBatchRule("packed", 10**6, examples=7).split(np.arange(100), *lengths))
     assert [len(piece) for piece in pieces] == [7] * 14 + [2]
 
 
 def test_no_rows_make_no_packed_pieces() -> None:
     nothing = np.array([], dtype=np.int64)
-    assert list(split_micro_batches(nothing, ints(1), ints(1), MicroBatchRule("packed"))) == []
+    assert list(MicroBatchRule("packed").split(nothing, ints(1), ints(1))) == []
 
 
 def test_a_row_that_occurs_twice_in_a_batch_stays_twice() -> None:
-    (piece,) = split_micro_batches(np.array([1, 0, 1]), ints(2, 3), ints(1, 1), MicroBatchRule())
+    (piece,) = MicroBatchRule().split(np.array([1, 0, 1]), ints(2, 3), ints(1, 1))
     assert piece.tolist() == [0, 1, 1]
 
 
@@ -185,23 +184,23 @@ def test_a_million_rows_are_ordered_and_split_within_seconds() -> None:
     taken = sum(
         len(piece)
         for batch in split_global_batches(order, lengths, tokens=65536)
-        for piece in split_micro_batches(batch, lengths, lengths, MicroBatchRule(tokens=16384))
+        for piece in MicroBatchRule(tokens=16384).split(batch, lengths, lengths)
     )
     assert taken == rows
     assert time.process_time() - started < 10  # 2 to 3 s of one core when written
 
 
 def test_rows_are_dealt_so_that_no_rank_waits() -> None:
-    rows, costs = np.array([10, 11, 12, 13]), np.array([9.0, 2.0, 8.0, 3.0])
-    assert [part.tolist() for part in assign_rows(rows, costs, 2)] == [[10, 11], [12, 13]]
-    assert [part.tolist() for part in assign_rows(rows[:1], costs[:1], 3)] == [[10], [], []]
+    rows, lengths = np.array([1, 2, 3, 4]), (ints(0, 8, 1, 7, 2), ints(0, 1, 1, 1, 1))
+    assert [part.tolist() for part in CostModel().assign(rows, *lengths, 2)] == [[1, 2], [3, 4]]
+    assert [part.tolist() for part in CostModel().assign(rows[:1], *lengths, 3)] == [[1], [], []]
 
 
 def test_dealt_rows_are_all_rows_and_nearly_balanced() -> None:
     draw = np.random.default_rng(0)
     for ranks in (2, 3, 4):
-        costs = draw.lognormal(5, 0.6, 32)
-        parts = assign_rows(np.arange(32), costs, ranks)
+        costs = draw.lognormal(5, 0.6, 32).astype(np.int32)
+        parts = CostModel().assign(np.arange(32), costs, np.zeros_like(costs), ranks)
         assert sorted(row for part in parts for row in part.tolist()) == list(range(32))
         loads = [costs[part].sum() for part in parts]
         assert max(loads) < 1.05 * np.mean(loads)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqfit.data.batching import MicroBatchRule, order_epoch, split_global_batches, split_micro_batches
+from seqfit.data.batching import MicroBatchRule, order_epoch, split_global_batches
 
 lengths = st.lists(st.tuples(st.integers(1, 600), st.integers(0, 200)), min_size=1, max_size=60)
 rules = st.builds(
@@ -33,7 +33,7 @@ def test_micro_batches_split_the_global_batch_within_the_budget(
 ) -> None:
     sources, targets = _arrays(pairs)
     rows = np.random.default_rng(0).permutation(len(pairs)).astype(np.int64)
-    pieces = list(split_micro_batches(rows, sources, targets, rule))
+    pieces = list(rule.split(rows, sources, targets))
     assert sorted(np.concatenate(pieces).tolist()) == sorted(rows.tolist())
     if rule.batching in ("packed", "padded", "max_length"):
         assert np.concatenate(pieces).tolist() == rows.tolist()

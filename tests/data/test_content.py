@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from seqfit.data.content import has_labels, recognise_format
-from seqfit.data.formats import detect_format, read_rows
+from seqfit.data.formats import read_rows
+from seqfit.data.layout import detect_format
 from seqfit.data.rows import BadRow
 from seqfit.errors import DataError
 

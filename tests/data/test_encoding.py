@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.formats import FileOptions, read_rows
+from seqfit.data.formats import read_rows
+from seqfit.data.layout import FileOptions
 from seqfit.data.rows import BadRow
 from seqfit.data.text_files import find_encoding, read_text_lines, recognise
 from seqfit.errors import DataError

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from seqfit.data.formats import FileOptions, find_layout, read_rows
+from seqfit.data.formats import read_rows
+from seqfit.data.layout import FileOptions, find_layout
 from seqfit.errors import DataError
 
 openpyxl = pytest.importorskip("openpyxl")

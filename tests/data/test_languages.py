@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.data.encode import (
-    TextEncoder,
-    check_languages,
-    check_recipe_languages,
-    has_languages,
-    language_ids,
-)
+from seqfit.data.encode import TextEncoder, has_languages, language_ids
 from seqfit.data.tokenize import prepare_data
 from seqfit.errors import DataError, RecipeError
 from seqfit.inspection.describe import describe_recipe_data
@@ -57,9 +51,9 @@ def test_codes_are_those_that_the_tokenizer_marks_texts_with(
 def test_a_tokenizer_without_codes_takes_none(load: Callable[[str], Any], name: str) -> None:
     tokenizer = load(name)
     assert not has_languages(tokenizer)
-    check_languages(task(), tokenizer)
+    TextEncoder(tokenizer).check_languages(task())
     with pytest.raises(RecipeError, match=r"target_language is 'fra'.*no language codes\. .*Remove task\.target_lang"):
-        check_languages(task(target="fra"), tokenizer)
+        TextEncoder(tokenizer).check_languages(task(target="fra"))
 
 
 def test_codes_that_are_not_given_are_named_with_an_example_by_the_files_endings(load: Callable[[str], Any]) -> None:
@@ -67,13 +61,13 @@ def test_codes_that_are_not_given_are_named_with_an_example_by_the_files_endings
     data = {"path": "x", "languages": ["en", "fr"]}
     recipe = Recipe.model_validate({"model": {"path": "m"}, "task": fields, "data": data})
     with pytest.raises(RecipeError, match=r"^task\.source_language and task\.target_language are not given\. ") as told:
-        check_recipe_languages(recipe, load("nllb"))
+        prepare_data(recipe, load("nllb"))
     assert "task.source_language=eng_Latn task.target_language=fra_Latn" in str(told.value)
     assert "202 codes: ace_Arab" in str(told.value)
     with pytest.raises(
         RecipeError, match=r"^task\.target_language is not given\. .*Set it, for example task\.target_l"
     ):
-        check_languages(task(source="eng_Latn"), load("nllb"))
+        TextEncoder(load("nllb")).check_languages(task(source="eng_Latn"))
 
 
 @pytest.mark.parametrize(
@@ -93,13 +87,13 @@ def test_the_error_of_a_wrong_code_suggests_the_right_one(
     with pytest.raises(
         RecipeError, match=rf"target_language is '{given}'\. .* codes: .*\. Use.* Did you mean '{meant}'\?"
     ):
-        check_languages(task(other, given), tokenizer)
+        TextEncoder(tokenizer).check_languages(task(other, given))
 
 
 def test_a_translation_needs_two_languages_and_a_summary_one(load: Callable[[str], Any]) -> None:
     with pytest.raises(RecipeError, match=r"are both 'eng_Latn'\. task\.name is translate.*Correct one of them"):
-        check_languages(task("eng_Latn", "eng_Latn"), load("nllb"))
-    check_languages(task("eng_Latn", "eng_Latn", name="summarize"), load("nllb"))
+        TextEncoder(load("nllb")).check_languages(task("eng_Latn", "eng_Latn"))
+    TextEncoder(load("nllb")).check_languages(task("eng_Latn", "eng_Latn", name="summarize"))
 
 
 def test_a_tokenizer_that_lost_its_codes_is_refused(load: Callable[[str], Any], tmp_path: Path) -> None:
@@ -107,7 +101,7 @@ def test_a_tokenizer_that_lost_its_codes_is_refused(load: Callable[[str], Any], 
     tokenizer = load("nllb")
     tokenizer._extra_special_tokens = ["<s>", "</s>"]
     with pytest.raises(RecipeError, match=r"has none of its language codes.*Set model\.tokenizer"):
-        check_languages(task("eng_Latn", "fra_Latn"), tokenizer)
+        TextEncoder(tokenizer).check_languages(task("eng_Latn", "fra_Latn"))
 
 
 def _recipe(folder: Path, rows: str, **fields: str) -> Recipe:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.formats import FileOptions, detect_format, find_layout, read_rows
+from seqfit.data.formats import read_rows
+from seqfit.data.layout import FileOptions, detect_format, find_layout
 from seqfit.data.rows import BadRow
 from seqfit.errors import DataError
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from seqfit.data.batching import MicroBatchRule
-from seqfit.data.loader import GlobalBatch, Loader, Share, collate_rows
-from seqfit.data.micro_batch import Padding
+from seqfit.data.loader import GlobalBatch, Loader, Share
+from seqfit.data.micro_batch import MicroBatch, Padding
 
 PADDING = Padding(0, 0)
 RULES = [
@@ -122,7 +122,7 @@ def test_a_classifiers_step_is_divided_by_its_examples(make_split: Any) -> None:
 
 def test_rows_keep_their_order_and_their_labels_when_collated(make_split: Any) -> None:
     split = make_split([[5, 1], [6, 7, 1], [8, 1]], labels=[2, 0, 1])
-    batch = collate_rows(split, np.array([2, 0]), RULES[0], Padding(0))
+    batch = MicroBatch.load(split, np.array([2, 0]), RULES[0], Padding(0))
     assert batch.source_ids.tolist() == [[8, 1], [5, 1]]
     assert batch.labels.tolist() == [1, 2]
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from seqfit.data.batching import MicroBatchRule
-from seqfit.data.loader import THREAD_NAME, GlobalBatch, Loader, prefetch, run_ahead
+from seqfit.data.loader import THREAD_NAME, GlobalBatch, Loader, run_ahead
 from seqfit.data.micro_batch import Padding
 
 
@@ -150,8 +150,8 @@ def same(ours: GlobalBatch, other: GlobalBatch) -> bool:
 
 
 def test_batches_are_the_loaders_own(loader: Loader) -> None:
-    with contextlib.closing(prefetch(loader.iterate(), 2, pin=False)) as early:
-        ours, expected = list(islice(early, 5)), list(islice(loader.iterate(), 5))
+    with contextlib.closing(loader.prefetch(0, 5, 2, pin=False)) as early:
+        ours, expected = list(early), list(islice(loader.iterate(), 5))
     assert all(same(batch, reference) for batch, reference in zip(ours, expected, strict=True))
 
 
@@ -168,7 +168,7 @@ def test_every_tensor_is_pinned_and_nothing_else_changes(loader: Loader, monkeyp
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     monkeypatch.setattr(torch.cuda, "device", lambda index: devices.append(index) or contextlib.nullcontext())
-    with contextlib.closing(prefetch(loader.iterate(), 1, pin=True)) as early:
+    with contextlib.closing(loader.prefetch(0, 9, 1, pin=True)) as early:
         batch = next(early)
     assert set(devices) == {3}
     assert same(batch, next(loader.iterate()))

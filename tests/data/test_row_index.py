@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from seqfit.data.file_tables import DataTable
 from seqfit.data.rows import BadRow
 from seqfit.data.splits import NO_VALUE, UNLISTED, Indexer
-from seqfit.data.tables import DataTable
 from seqfit.errors import DataError, RowError
 
 ROWS = [

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.formats import FileOptions, read_parallel, read_rows, read_whole_rows
+from seqfit.data.formats import read_file, read_parallel, read_rows
+from seqfit.data.layout import FileOptions
 from seqfit.data.rows import BadRow
 from seqfit.errors import DataError
 
@@ -57,7 +58,7 @@ def test_a_broken_line_is_a_bad_row(tmp_path: Path, text: str, cause: str) -> No
     assert [row.cause for row in bad] == [cause]
     assert bad[0].detail.startswith("line 3")
     with pytest.raises(DataError, match=cause):
-        list(read_whole_rows(path))
+        list(read_file(path))
 
 
 @pytest.mark.parametrize("text", ["", "text,label\n"])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from seqfit.data import splits as splits_module
-from seqfit.data.splits import GroupRanks, SourceSplits, choose_rows, find_splits, read_ids
-from seqfit.data.tables import DataTable
+from seqfit.data.file_tables import DataTable
+from seqfit.data.splits import GroupRanks, SourceSplits, choose_rows, read_ids
 from seqfit.errors import DataError
 from seqfit.recipe.schema import SPLITS, SourceRecipe
 
@@ -23,7 +23,7 @@ def _write(path: Path, count: int, first: int = 0, per_group: int = 4) -> None:
 
 
 def _splits(path: Path, seed: int = 0, **fields: Any) -> SourceSplits:
-    return find_splits(SourceRecipe(path=str(path), **fields), seed, lambda row: str(row["context"]))
+    return SourceSplits(SourceRecipe(path=str(path), **fields), seed, lambda row: str(row["context"]))
 
 
 def _ids(splits: SourceSplits, split: str) -> set[str]:
@@ -137,7 +137,7 @@ def test_if_all_rows_share_a_context_the_data_is_split_by_row_and_that_is_report
     rows = [{"id": str(n), "context": "The only text.", "question": f"What is {n}?"} for n in range(40)]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = SourceRecipe(path=str(tmp_path / "mine.jsonl"))
-    splits = find_splits(source, 0, lambda row: row["context"])
+    splits = SourceSplits(source, 0, lambda row: row["context"])
     selections = {split: splits.select(split) for split in ("train", "validation", "test")}
     assert sum(int(one.kept.sum()) for one in selections.values() if one.kept is not None) == 40
     assert all(one.kept is not None and one.kept.any() for one in selections.values())
@@ -195,7 +195,7 @@ def test_lists_of_ids_are_not_used_with_a_hub_data_set(monkeypatch: pytest.Monke
         lambda *_: {"train": DataTable("a/b, train", (), lambda: iter(rows), lambda: ("converted",))},
     )
     source = SourceRecipe(hub="a/b", ids={"test": "ids.json"})
-    selection = find_splits(source, 0, lambda row: str(row["context"])).select("test")
+    selection = SourceSplits(source, 0, lambda row: str(row["context"])).select("test")
     assert selection.count == 2
     assert selection.events[0] == "converted"
     assert selection.events[1].startswith("test: data.ids.test is not used")
@@ -257,7 +257,7 @@ def test_real_squad_contexts_stay_together(shared_data: Path) -> None:
 
 def test_the_real_list_of_test_ids_is_used(shared_data: Path) -> None:
     source = SourceRecipe(path=str(shared_data / "pubmedqa"), ids={"test": "test_ground_truth.json"})
-    splits = find_splits(source, 0, lambda row: " ".join(row["CONTEXTS"]))
+    splits = SourceSplits(source, 0, lambda row: " ".join(row["CONTEXTS"]))
     assert [splits.select(split).count for split in SPLITS] == [450, 50, 500]
 
 
@@ -268,7 +268,7 @@ def test_the_real_news_are_balanced(shared_data: Path) -> None:
         limit={"train": 1000, "validation": 100, "test": 100},
         balance="label",
     )
-    splits = find_splits(source, 0, lambda row: str(row["description"]))
+    splits = SourceSplits(source, 0, lambda row: str(row["description"]))
     for split, each in (("train", 250), ("validation", 25), ("test", 25)):
         labels = [row["label"] for _, row in splits.select(split).rows()]
         assert {label: labels.count(label) for label in "1234"} == dict.fromkeys("1234", each)
@@ -292,7 +292,7 @@ def test_groups_are_ranked_as_if_they_were_sorted(count: int, monkeypatch: pytes
 
 def test_a_file_that_is_all_train_is_not_indexed(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"context": "a"}\n' * 3, "utf-8")
-    found = find_splits(SourceRecipe(path=str(tmp_path / "rows.jsonl"), holdout={}), 0, _no_groups)
+    found = SourceSplits(SourceRecipe(path=str(tmp_path / "rows.jsonl"), holdout={}), 0, _no_groups)
     selection = found.select("train")
     assert selection.kept is None
     assert len(list(selection.rows())) == 3

@@ -592,7 +592,7 @@ def test_words_separated_by_tabs_are_no_columns(tmp_path: Path) -> None:
 
 
 def test_three_languages_in_a_name_are_no_direction() -> None:
-    from seqfit.data.column_names import find_direction
+    from seqfit.inspection.column_names import find_direction
 
     assert find_direction("sylheti-bengali-english-russian/rows.tsv", ("Bengali", "English", "Russian")) is None
     assert find_direction("bengali-english/rows.tsv", ("Bengali", "English")) == ("Bengali", "English")

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from seqfit.data import hub_tables
-from seqfit.data.tables import ALL, find_tables, split_of
+from seqfit.data.file_groups import ALL
+from seqfit.data.tables import find_tables
 from seqfit.errors import DataError
 from seqfit.recipe.schema import SourceRecipe
 
@@ -20,22 +21,6 @@ def _folder(tmp_path: Path, *names: str) -> Path:
 def _find(path: Path, **fields: Any) -> dict[str, list[str]]:
     found = find_tables(SourceRecipe(path=str(path), **fields))
     return {split: [file.name for file in table.files] for split, table in found.items()}
-
-
-@pytest.mark.parametrize(
-    ("name", "split"),
-    [
-        ("causalqa_train.psv", "train"),
-        ("dialogsum.dev.jsonl", "validation"),
-        ("dev-v2.0.half.json", "validation"),
-        ("val.de.gz", "validation"),
-        ("test_2016_flickr.en", "test"),
-        ("constraint.csv", None),
-        ("train_test.csv", None),
-    ],
-)
-def test_a_split_is_a_word_of_the_name(name: str, split: str | None) -> None:
-    assert split_of(name) == split
 
 
 def test_files_that_are_no_data_are_passed_over(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.text_files import BROKEN, count_lines, list_folder, read_chunks, read_text_lines, require_file
+from seqfit.data.text_files import BROKEN, count_lines, read_chunks, read_text_lines
 from seqfit.errors import DataError
 
 
@@ -57,28 +57,3 @@ def test_a_truncated_gzip_file_is_an_error(tmp_path: Path) -> None:
 def test_plain_text_called_gz_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(b"line\n")
     assert list(read_text_lines(tmp_path / "a.gz")) == ["line\n"]
-
-
-def test_a_missing_file_lists_what_the_folder_has(tmp_path: Path) -> None:
-    (tmp_path / "train.jsonl").touch()
-    with pytest.raises(DataError, match=r"The folder has: train\.jsonl\..*Did you mean 'train\.jsonl'\?"):
-        require_file(tmp_path / "trian.jsonl")
-
-
-def test_the_name_that_was_meant_is_looked_for_beyond_the_listing(tmp_path: Path) -> None:
-    for number in range(30):
-        (tmp_path / f"a{number:02}.jsonl").touch()
-    (tmp_path / "zebra-validation.jsonl").touch()
-    with pytest.raises(DataError, match=r"and 11 more\..*Did you mean 'zebra-validation\.jsonl'\?"):
-        require_file(tmp_path / "zebra-valdation.jsonl")
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="Neither does its folder"):
-        require_file(tmp_path / "no" / "train.jsonl")
-
-
-def test_a_long_listing_is_shortened(tmp_path: Path) -> None:
-    for number in range(5):
-        (tmp_path / str(number)).touch()
-    assert list_folder(tmp_path, most=3) == ["0", "1", "2", "and 2 more"]

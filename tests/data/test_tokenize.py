@@ -15,11 +15,10 @@ import pytest
 
 import seqfit
 from seqfit.cache import cache_root
-from seqfit.data import splits, tokenize
+from seqfit.data import PreparedData, TokenizedSplit, prepare_data, splits, tokenize
 from seqfit.data.encode import TextEncoder
+from seqfit.data.file_tables import DataTable
 from seqfit.data.rows import BadRow, BadRows
-from seqfit.data.tables import DataTable
-from seqfit.data.tokenize import PreparedData, TokenizedSplit, prepare_data
 from seqfit.data.tokenized import HashedFile
 from seqfit.errors import DataError
 from seqfit.recipe.schema import Recipe

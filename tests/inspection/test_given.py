@@ -102,11 +102,11 @@ class TestOtherData:
         return load_recipe(values)
 
     def rows_of(self, recipe: Recipe, data: Any, split: str) -> int:
-        from seqfit.data.splits import find_splits
+        from seqfit.data import SourceSplits
 
         overrides, _ = replace_data(recipe, data, split)
         (source,) = load_recipe(recipe, overrides).sources
-        found = find_splits(source, 0, lambda row: row["question"])
+        found = SourceSplits(source, 0, lambda row: row["question"])
         assert split in found.names
         return sum(1 for _ in found.select(split).rows())
 

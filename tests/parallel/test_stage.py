@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqfit.data.micro_batch import MicroBatch, Padding, collate
+from seqfit.data.micro_batch import MicroBatch, Padding
 from seqfit.model.families.family import family_of
 from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
@@ -40,7 +40,7 @@ def make_batches(name: str, batching: str) -> list[MicroBatch]:
     for source_lengths, target_lengths in LENGTHS:
         sources, targets = ([random.integers(3, 100, n) for n in side] for side in (source_lengths, target_lengths))
         shape = None if batching == "packed" else (max(source_lengths), max(target_lengths))
-        batches.append(collate(sources, targets, padding, shape=shape))
+        batches.append(MicroBatch.collate(sources, targets, padding, shape=shape))
     return batches
 
 

@@ -16,7 +16,7 @@ PACKAGE = Path(seqfit.__file__).parent
 LAYERS = (
     ("errors", "units", "yaml_text", "doors"),
     ("system",),
-    ("hub", "processes", "progress", "tables"),
+    ("hub", "paths", "processes", "progress", "tables"),
     ("cache",),
     ("recipe",),
     ("strategy", "hardware", "rundir"),

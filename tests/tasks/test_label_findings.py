@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from seqfit.recipe import TaskRecipe
-from seqfit.tasks.labels import find_label_problems
+from seqfit.tasks import build_task
 
 
 def problems(name: Any, targets: dict[str, int], labels: list[str] | None = None) -> str:
     labels = (labels or list(targets)) if name == "classify" else labels
-    return "\n".join(find_label_problems(TaskRecipe(name=name, source="{t}", target="{l}", labels=labels), targets))
+    task = build_task(TaskRecipe(name=name, source="{t}", target="{l}", labels=labels))
+    return "\n".join(task.find_label_problems(targets))
 
 
 def test_labels_that_can_be_learnt_are_not_mentioned() -> None:
@@ -18,7 +19,7 @@ def test_labels_that_can_be_learnt_are_not_mentioned() -> None:
     assert problems("multilabel", {"a": 40, "a, b": 40, "c": 20}, ["a", "b", "c"]) == ""
     assert problems("regression", {"1": 5, "2": 5, "3.5": 9}) == ""
     assert problems("generate", {"x": 1}) == ""
-    assert find_label_problems(TaskRecipe(name="classify", source="s", target="{l}", labels=["a"]), {}) == []
+    assert problems("classify", {}, ["a"]) == problems("multilabel", {}, ["a"]) == problems("regression", {}) == ""
 
 
 @pytest.mark.parametrize(

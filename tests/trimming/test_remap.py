@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
+from seqfit.data import PreparedData, prepare_data
 from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import Loader
 from seqfit.data.micro_batch import Padding
-from seqfit.data.tokenize import PreparedData, prepare_data
 from seqfit.recipe.schema import Recipe
 from seqfit.trimming.remap import RemappedSplit, count_tokens, remap_data
 

@@ -4,7 +4,7 @@
     score_role(Name.of("reviewText"), "text") > 0.8      "text" itself is near 1, "text_of_the_mail" 0.6, "foo" 0
     find_languages(["en", "fra_Latn"])  -> {"en": "English", "fra_Latn": "French"}
 
-English names first, then those of Spanish, French, German, Portuguese and Italian files.
+The words themselves are in `seqfit.data.name_words`.
 """
 
 from __future__ import annotations
@@ -14,56 +14,8 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-ROLES: dict[str, tuple[str, ...]] = {
-    role: tuple(names.split())
-    for role, names in {
-        "question": (
-            "question questions query problem ask ques prompt instruction goal stem pregunta problema ejercicio "
-            "enunciado frage pergunta domanda queries"
-        ),
-        "context": (
-            "context contexts passage passages paragraph paragraphs para evidence support supports background story "
-            "ctx facts snippet snippets contexto contextos pasaje parrafo kontext contexte document article abstract "
-            "knowledge reading"
-        ),
-        "answer": (
-            "answer answers response responses solution solutions reply output completion gold ans respuesta "
-            "respuestas solucion antwort antworten reponse resposta risposta label"
-        ),
-        "text": (
-            "text texts sentence tweet review comment content body message utterance post document article news "
-            "dialogue dialog statement sms email mail paragraph doc texto documento articulo contenido cuerpo frase "
-            "noticia comentario dialogo input testo texte satz kommentar nachricht conversation transcript reviews "
-            "question question query claim headline title description abstract story phrase passage"
-        ),
-        "title": "title headline headlines subject heading titulo titre titel summary name",
-        "summary": (
-            "summary summaries highlights highlight tldr abstract resumen sumario resume zusammenfassung resumo "
-            "riassunto headline headlines title target output"
-        ),
-        "choices": "choice choices option options ending endings candidate candidates alternative",
-        "source": "source src origen input original prompt instruction before incorrect complex",
-        "target": "target tgt trg destino output ref reference completion after correct simple",
-    }.items()
-}
-# How clearly a name says that its column is the label.
-LABELS: dict[str, float] = {
-    name: score
-    for score, names in {
-        1.0: (
-            "label labels class category sentiment intent intents emotion polarity stance gold etiqueta categoria "
-            "clase sentimiento klasse classe kategorie"
-        ),
-        0.8: "emotions categories target y classification verdict annotation annotations",
-        0.5: (
-            "rating stars score spam hate toxic toxicity offensive sarcasm irony similarity similar relatedness "
-            "relevance quality grade truth factual judgment judgement entailment acceptable acceptability humor "
-            "duplicate paraphrase correct subjectivity topics tags genres intensity valence"
-        ),
-        0.2: "type tag topic genre output is relation cat subtask value answer",
-    }.items()
-    for name in names.split()
-}
+from seqfit.data import name_words
+
 # Words for what annotators have agreed on, or for an aggregate of their votes.
 AGREED = {"gold", "final", "majority", "agreed", "consensus", "aggregated", "comb", "combined", "adjudicated"}
 # Source first: pairs of names that belong together, whatever the order of the columns.
@@ -81,71 +33,6 @@ _PAIR_NAMES = """
 PAIRS: tuple[tuple[str, str], ...] = tuple(
     (source, target) for source, _, target in (pair.partition(">") for pair in _PAIR_NAMES.split())
 )
-LANGUAGES: dict[str, tuple[str, ...]] = {
-    "English": ("en", "eng", "english", "ingles", "anglais"),
-    "German": ("de", "deu", "ger", "german", "aleman", "deutsch"),
-    "Spanish": ("es", "spa", "esp", "spanish", "espanol", "castellano"),
-    "French": ("fr", "fra", "fre", "french", "frances", "francais"),
-    "Portuguese": ("pt", "por", "portuguese", "portugues"),
-    "Italian": ("it", "ita", "italian", "italiano"),
-    "Romanian": ("ro", "ron", "rum", "romanian", "rumano"),
-    "Catalan": ("ca", "cat", "catalan"),
-    "Dutch": ("nl", "nld", "dut", "dutch"),
-    "Polish": ("pl", "pol", "polish"),
-    "Czech": ("cs", "ces", "cze", "czech"),
-    "Swedish": ("sv", "swe", "swedish"),
-    "Finnish": ("fi", "fin", "finnish"),
-    "Russian": ("ru", "rus", "russian"),
-    "Ukrainian": ("uk", "ukr", "ukrainian"),
-    "Turkish": ("tr", "tur", "turkish"),
-    "Arabic": ("ar", "ara", "arb", "arabic"),
-    "Persian": ("fa", "fas", "per", "pes", "persian", "farsi"),
-    "Hindi": ("hi", "hin", "hindi"),
-    "Bengali": ("bn", "ben", "bengali", "bangla"),
-    "Urdu": ("ur", "urd", "urdu"),
-    "Tamil": ("ta", "tam", "tamil"),
-    "Chinese": ("zh", "zho", "chi", "cn", "chinese", "mandarin"),
-    "Japanese": ("ja", "jpn", "jp", "japanese"),
-    "Korean": ("ko", "kor", "kr", "korean"),
-    "Vietnamese": ("vi", "vie", "vietnamese"),
-    "Indonesian": ("id", "ind", "indonesian"),
-    "Thai": ("th", "tha", "thai"),
-    "Greek": ("el", "ell", "gre", "greek"),
-    "Hebrew": ("he", "heb", "hebrew"),
-    "Swahili": ("sw", "swa", "swh", "swahili"),
-    "Yoruba": ("yo", "yor", "yoruba"),
-    "Hausa": ("ha", "hau", "hausa"),
-    "Igbo": ("ig", "ibo", "igbo"),
-    "Amharic": ("am", "amh", "amharic"),
-    "Nepali": ("ne", "nep", "npi", "nepali"),
-    "Hungarian": ("hu", "hun", "hungarian"),
-    "Danish": ("da", "dan", "danish"),
-    "Norwegian": ("no", "nor", "nob", "norwegian"),
-    "Bulgarian": ("bg", "bul", "bulgarian"),
-    "Croatian": ("hr", "hrv", "croatian"),
-    "Serbian": ("sr", "srp", "serbian"),
-    "Quechua": ("qu", "que", "quy", "quz", "quechua"),
-    "Guarani": ("gn", "grn", "guarani"),
-    "Welsh": ("cy", "cym", "welsh"),
-    "Irish": ("ga", "gle", "irish"),
-    "Basque": ("eu", "eus", "basque"),
-    "Galician": ("gl", "glg", "galician"),
-}
-_METADATA_NAMES = """
-    author authors user username speaker publisher editor location city country region timezone date time timestamp
-    created updated published year month day fecha split fold annotator annotators worker workers hitid confidence
-    probability count lang language locale license image images img photo avatar thumbnail file filename path version
-    gender age likes retweets views votes upvotes downvotes num length explanation rationale justification reason
-    notes note hash doi isbn domain hostname creator journal update modified coord coordinates latitude longitude
-    offset start end span spans tokens pos ner lemma lemmas parse embedding vector source_url page meta metadata
-"""
-METADATA = frozenset(_METADATA_NAMES.split())
-_KEYS_NAMES = """
-    id ids uid uuid guid qid idx index key fname filename url urls link links href pid cid docid pmid md5 sha sha1
-    identifier no nr row rowid unnamed uri read_more permalink datetime sid tid num s_no sno serial seq hitid asin
-"""
-KEYS = frozenset(_KEYS_NAMES.split())
-SPLITS_OF = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval"}
 # Column names of Chinese, Japanese, Korean, Russian, Ukrainian, Arabic and Greek files.
 _IN_OTHER_SCRIPTS = {
     name: word
@@ -220,7 +107,7 @@ def score_role(name: Name, role: str) -> float:
     """How clearly a name says that its column has a role: near 1 if it is the role's name, 0 if it says nothing."""
     if role == "label":
         return _score_label(name)
-    known = ROLES[role]
+    known = name_words.ROLES[role]
     if name.plain in known:
         return 0.95 + _earliness(name.plain, known)
     if name.plain.replace("_", "") in known:
@@ -231,22 +118,21 @@ def score_role(name: Name, role: str) -> float:
     return 0.6 + max(found) if found else 0.0
 
 
-def known_words() -> set[str]:
-    """All known words of column names."""
-    return {word for words in (*ROLES.values(), *LANGUAGES.values()) for word in words} | {*LABELS, *METADATA, *KEYS}
-
-
 def is_role(name: Name) -> bool:
     """Whether a name says what its column holds."""
-    return any(score_role(name, role) >= 0.8 for role in ROLES) or _score_label(name) >= 0.5
+    return any(score_role(name, role) >= 0.8 for role in name_words.ROLES) or _score_label(name) >= 0.5
 
 
 def _score_label(name: Name) -> float:
-    if name.plain in LABELS:
-        return LABELS[name.plain]
-    if name.words & AGREED and any(LABELS.get(word, 0.0) >= 0.8 for word in name.words - AGREED):
+    if name.plain in name_words.LABELS:
+        return name_words.LABELS[name.plain]
+    if name.words & AGREED and any(name_words.LABELS.get(word, 0.0) >= 0.8 for word in name.words - AGREED):
         return 1.4  # gold_label before label1 and label2
-    found = [LABELS[word] * (0.85 if word == name.last else 0.6) for word in name.words if word in LABELS]
+    found = [
+        name_words.LABELS[word] * (0.85 if word == name.last else 0.6)
+        for word in name.words
+        if word in name_words.LABELS
+    ]
     return max(found, default=0.0)
 
 
@@ -257,7 +143,7 @@ def _earliness(word: str, known: tuple[str, ...]) -> float:
 
 def find_languages(paths: Iterable[str]) -> dict[str, str]:
     """Path -> language, for columns named after one: translation.en -> English, fra_Latn -> French."""
-    by_name = {name: language for language, names in LANGUAGES.items() for name in names}
+    by_name = {name: language for language, names in name_words.LANGUAGES.items() for name in names}
     found: dict[str, str] = {}
     for path in paths:
         last = re.split(r"[.]", path)[-1].lower()
@@ -280,7 +166,9 @@ def find_languages(paths: Iterable[str]) -> dict[str, str]:
 
 def find_direction(text: str, languages: Iterable[str]) -> tuple[str, str] | None:
     """Source and target language in the name of a file or model: opus-mt-en-fr, nl2bash, eng_to_yor."""
-    codes = {name: language for language in languages for name in LANGUAGES.get(language, (language.lower(),))}
+    codes = {
+        name: language for language in languages for name in name_words.LANGUAGES.get(language, (language.lower(),))
+    }
     alternatives = "|".join(sorted(map(re.escape, codes), key=len, reverse=True))
     if not alternatives or re.search(
         rf"(?<![a-z])(?:{alternatives})(?:[-_]+(?:{alternatives})(?![a-z])){{2,}}", text.lower()

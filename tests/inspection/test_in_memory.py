@@ -17,8 +17,8 @@ import pytest
 
 import seqfit
 from seqfit.data.formats import read_rows
-from seqfit.data.in_memory import is_in_memory, store_data
 from seqfit.errors import DataError
+from seqfit.inspection.in_memory import is_in_memory, store_data
 
 ROWS = [{"text": "a", "label": 1}, {"text": "b", "label": None}]
 
@@ -192,7 +192,7 @@ class Blocked:
         if name.partition(".")[0] in ("pandas", "polars"):
             raise ImportError(name)
 sys.meta_path.insert(0, Blocked())
-from seqfit.data.in_memory import store_data
+from seqfit.inspection.in_memory import store_data
 from seqfit.data.formats import read_rows
 import json
 print(json.dumps(list(read_rows(store_data({ROWS!r}).path))))

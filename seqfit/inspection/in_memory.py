@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqfit.cache import cache_root
-from seqfit.data.tables import split_of
+from seqfit.data import name_words
 from seqfit.errors import DataError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Stored:
 def is_in_memory(given: object) -> bool:
     """Whether it is data rather than a path or a recipe. A mapping is data if its keys are splits."""
     if isinstance(given, Mapping):
-        is_split = (isinstance(name, str) and split_of(name) is not None for name in given)
+        is_split = (isinstance(name, str) and name_words.split_of(name) is not None for name in given)
         return bool(given) and all(map(is_in_memory, given.values())) and all(is_split)
     return isinstance(given, list) or _library_of(given) in _LIBRARIES
 
@@ -52,7 +52,7 @@ def is_in_memory(given: object) -> bool:
 def store_data(given: object) -> Stored:
     """Write the data to the cache, unless it is there."""
     parts = dict(given) if isinstance(given, Mapping) else {"data": given}
-    names = {name: name if name == "data" else str(split_of(name)) for name in parts}
+    names = {name: name if name == "data" else str(name_words.split_of(name)) for name in parts}
     tables = _as_whole_numbers({names[name]: _build_table(part) for name, part in parts.items()}, parts)
     label = _name_kind(next(iter(parts.values())))
     folder = _write(tables)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.data.column_names import Name, find_direction, find_languages, pair_order, score_role
+from seqfit.inspection.column_names import Name, find_direction, find_languages, pair_order, score_role
 
 
 @pytest.mark.parametrize(
