@@ -17,17 +17,43 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from seqfit.data import GlobalBatch, MicroBatch, Padding, TokenIds, collate
-from seqfit.model import build_model
+from seqfit.model import ModelConfig, build_model
 from seqfit.parallel import BuiltStep, build_step, choose_weights
-from seqfit.planning.fake_step import StepSpec
+from seqfit.planning.device_rules import rules_for
+from seqfit.planning.fake_step import FakeStep, StepSpec
+from seqfit.planning.memory import measure_tape
 from seqfit.planning.shape import Shape, join_micro_batches
+from seqfit.recipe import ModelRecipe, TrainRecipe
 from seqfit.step import Precision, TrainStep, measure_peak
+from seqfit.strategy import Strategy
 from seqfit.tasks import Label
 
 _FIRST_TOKEN, _LAST_TOKEN = 3, 99  # ids that every vocabulary has, after padding and end
 _PADDING = Padding(pad_id=0, decoder_start_id=0)
+_SOURCES, _TARGETS = (180, 163, 90, 121, 44, 178), (20, 3, 17, 9, 11, 5)  # of the small T5's step
+
+
+def compare_peaks(strategy: Strategy, precision: str, device: torch.device) -> tuple[int, int]:
+    """Peak bytes of one step of a small T5, predicted and measured."""
+    config = T5Config(
+        vocab_size=8192, d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_heads=4, decoder_start_token_id=0
+    )
+    model_config = ModelConfig(config, {}, AutoModelForSeq2SeqLM)
+    rules = rules_for("cpu" if device.type == "cpu" else "gpu")
+    spec = StepSpec(model_config, ModelRecipe(path="selftest"), TrainRecipe(), strategy, precision, rules)
+    shape = Shape(_SOURCES, _TARGETS, packed=strategy.batching == "packed")
+    tape = FakeStep(spec).trace([shape])
+    step, batch = build_real_step(spec, device).step, draw_batch([shape])
+    step.run(batch)
+    if device.type == "cpu":
+        return tape.peak_bytes, measure_peak_bytes(step, batch)
+    torch.cuda.reset_peak_memory_stats(device)
+    step.run(batch)
+    torch.cuda.synchronize(device)
+    return measure_tape(tape, rules).allocated_bytes, torch.cuda.max_memory_allocated(device)
 
 
 def build_real_step(spec: StepSpec, device: torch.device = torch.device("cpu")) -> BuiltStep:  # noqa: B008, a value

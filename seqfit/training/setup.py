@@ -52,6 +52,7 @@ from seqfit.parallel import (
     choose_weights,
     padding_limits,
 )
+from seqfit.planning import RunPrediction, predict_run
 from seqfit.recipe import Recipe
 from seqfit.rundir import EventKind, Events, FallbackEvent, PlainEvent
 from seqfit.step import ParallelStrategy, Precision, TrainStep, choose_device, choose_precision, explain_unused_gpu
@@ -59,7 +60,6 @@ from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.tasks import Task, build_task, head_of
 from seqfit.telemetry import read_resident_bytes
 from seqfit.training.coordination import Coordination
-from seqfit.training.measurement import RunPrediction, predict_run
 from seqfit.training.view import TrainingView
 from seqfit.trimming import KeptTokens, check_trimmable, choose_vocabulary, count_tokens, load_trimmed_model, remap_data
 from seqfit.units import format_bytes
