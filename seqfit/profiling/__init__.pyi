@@ -1,16 +1,8 @@
-from seqfit.profiling.findings import Cause as Cause
-from seqfit.profiling.findings import Evidence as Evidence
 from seqfit.profiling.findings import Finding as Finding
-from seqfit.profiling.findings import add_recipe as add_recipe
-from seqfit.profiling.findings import add_run_evidence as add_run_evidence
-from seqfit.profiling.findings import find_findings as find_findings
-from seqfit.profiling.isolated import begin_work as begin_work
-from seqfit.profiling.isolated import is_worker as is_worker
+from seqfit.profiling.findings import find_in_run as find_in_run
 from seqfit.profiling.isolated import run_in_child as run_in_child
 from seqfit.profiling.measure import Measurement as Measurement
-from seqfit.profiling.nsight import read_trace as read_trace
 from seqfit.profiling.profile import Profile as Profile
-from seqfit.profiling.profile import to_json as to_json
 from seqfit.profiling.prove import Proof as Proof
 from seqfit.profiling.syncs import SyncRow as SyncRow
 from seqfit.profiling.tables import GpuTime as GpuTime
@@ -18,6 +10,4 @@ from seqfit.profiling.tables import MemoryTimeline as MemoryTimeline
 from seqfit.profiling.tables import ModuleRow as ModuleRow
 from seqfit.profiling.tables import TimeRow as TimeRow
 from seqfit.profiling.tables import TraceSummary as TraceSummary
-from seqfit.profiling.tables import diagnose as diagnose
-from seqfit.profiling.tables import summarise_trace as summarise_trace
-from seqfit.profiling.trace_findings import find_in_trace as find_in_trace
+from seqfit.profiling.trace_findings import profile_trace as profile_trace

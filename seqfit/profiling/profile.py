@@ -59,6 +59,17 @@ class Profile:
         """How many times as long a step takes while it is traced."""
         return self.summary.step_seconds / self.measurement.step_seconds
 
+    def to_json(self) -> dict[str, Any]:
+        proof = self.proof
+        return {
+            "summary": self.summary.to_json(),
+            "measurement": asdict(self.measurement),
+            "tracing_factor": self.tracing_factor,
+            "evidence": asdict(self.evidence) | {"strategy": self.evidence.strategy.model_dump()},
+            "findings": [asdict(finding) for finding in self.findings],
+            "proof": proof and asdict(proof) | {"measured_gain": proof.measured_gain, "confirmed": proof.is_confirmed},
+        }
+
 
 def profile(
     recipe: Recipe | str | Path | Mapping[str, Any],
@@ -95,7 +106,7 @@ def profile(
     provable = next((finding for finding in findings if finding.change), None)
     proof = prove(loaded, provable, build, steps=steps) if prove_first and provable else None
     result = Profile(summary, measurement, evidence, findings, trace, proof)
-    write_json(Path(out) / files.PROFILE_SUMMARY, to_json(result))
+    write_json(Path(out) / files.PROFILE_SUMMARY, result.to_json())
     return result
 
 
@@ -120,18 +131,6 @@ def combine(measured: Sequence[Finding], traced: Sequence[Finding]) -> list[Find
 def _begin(view: TrainingView, name: str, what: str) -> None:
     view.progress(name, 0, None)
     report_stage(what)
-
-
-def to_json(result: Profile) -> dict[str, Any]:
-    proof = result.proof
-    return {
-        "summary": result.summary.to_json(),
-        "measurement": asdict(result.measurement),
-        "tracing_factor": result.tracing_factor,
-        "evidence": asdict(result.evidence) | {"strategy": result.evidence.strategy.model_dump()},
-        "findings": [asdict(finding) for finding in result.findings],
-        "proof": proof and asdict(proof) | {"measured_gain": proof.measured_gain, "confirmed": proof.is_confirmed},
-    }
 
 
 def gather(setup: TrainingSetup, measurement: Measurement, summary: TraceSummary) -> Evidence:
