@@ -149,11 +149,6 @@ def format_ratio(share: float) -> str:
     return f"{100 * share:.0f}%"
 
 
-def format_number(number: int, what: str) -> str:
-    """'1 repeat', '3 repeats'."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def is_row_mean(name: str) -> bool:
     """Whether a score is a mean over rows of values from 0 to 100, so that the number of rows bounds its error."""
     return name in ("em", "f1") or metric_of_score(name) in _ROW_MEANS

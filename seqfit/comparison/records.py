@@ -39,10 +39,12 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from seqfit.comparison.quantities import choose_memory
 from seqfit.errors import RunError
 from seqfit.recipe import read_yaml, write_yaml
 from seqfit.rundir import append_record, explained_failures, read_records, truncate_records, write_json, write_text
 
+PLACE = Path("comparisons")
 MATRIX = "comparison.yaml"
 OUTCOMES = "outcomes.jsonl"
 PREDICTIONS = "predictions.json"
@@ -120,10 +122,10 @@ class Prediction:
     reason: str = ""  # why there is no prediction, or why it does not fit
     parts: dict[str, int] = field(default_factory=dict)  # bytes of tensors at the peak, by category
 
-
-def name_device(target: str) -> str:
-    """'2 x Tesla V100' -> 'Tesla V100': candidates of two processes and of one share a table."""
-    return re.sub(r"^\d+ x ", "", target)
+    @property
+    def device(self) -> str:
+        """'2 x Tesla V100' -> 'Tesla V100': candidates of two processes and of one share a table."""
+        return re.sub(r"^\d+ x ", "", self.target)
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,11 @@ class Comparison:
     @property
     def is_fair(self) -> bool:
         return all(check.same for check in self.checks)
+
+    @property
+    def memory(self) -> str | None:
+        """The quantity that memory is compared by."""
+        return choose_memory(result.figures for result in self.results)
 
 
 _T = TypeVar("_T")
