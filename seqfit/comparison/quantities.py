@@ -38,8 +38,6 @@ _BYTES_FLOOR = 0.01
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something that is measured in every trial."""
-
     name: str
     label: str  # in the heading of a table
     about: str  # its definition

@@ -74,8 +74,6 @@ State = Literal[
 
 @dataclass(frozen=True)
 class Candidate:
-    """A strategy to train the recipe with."""
-
     name: str
     overrides: tuple[str, ...]  # of the recipe, such as strategy.precision=bf16
     kind: StrategyKind

@@ -167,7 +167,6 @@ _DEFAULT_FOLDERS = {
 
 
 def build_job_file(job: JobRequest) -> str:
-    """The whole script."""
     work = describe_job_work(job)
     parts = [
         _opening(job, work),

@@ -174,8 +174,6 @@ DEFAULT_CPUS = 4  # per process: one computes, the others tokenize, prefetch and
 
 @dataclass(frozen=True)
 class Resources:
-    """Of one job."""
-
     nodes: int
     gpus_per_node: int
     processes_per_node: int

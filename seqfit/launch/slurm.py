@@ -47,8 +47,6 @@ _UNKNOWN_JOB = "Invalid job id"
 
 @dataclass(frozen=True)
 class JobState:
-    """A job, as Slurm reports it."""
-
     state: str  # PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, ...
     reason: str  # why it waits, or ''
     nodes: str
@@ -68,7 +66,6 @@ class JobState:
 
 
 def has_slurm() -> bool:
-    """Whether this machine has Slurm's commands."""
     return shutil.which("sbatch") is not None
 
 
@@ -168,15 +165,12 @@ _DEPTHS = ("*", "*/*")  # runs/NAME, and runs/ARRAY/NAME
 
 @dataclass(frozen=True)
 class Submission:
-    """One submission of a run to Slurm."""
-
     job: str  # 17, or 17_3 for a task of an array
     log: Path
     time: float  # Unix time
 
 
 def add_submission(run: Path, job: str, log: Path) -> None:
-    """Record a job that Slurm has accepted."""
     record = asdict(Submission(job, log, time.time())) | {"log": str(log)}
     with explained_failures(run), open(run / files.SUBMISSIONS, "a", encoding="utf-8") as stream:
         append_record(stream, record)
@@ -227,8 +221,6 @@ def find_submitted(below: Path = Path("runs")) -> list[Path]:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Of one submitted run, now."""
-
     run: Path
     submission: Submission
     job: JobState | None  # None where Slurm has forgotten it, or is not here

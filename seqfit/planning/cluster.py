@@ -197,8 +197,6 @@ class ScalingFigures:
 
 @dataclass(frozen=True)
 class ScalingRow:
-    """Some processes with one parallel strategy."""
-
     strategy: str
     processes: int
     kind: ParallelKind

@@ -192,7 +192,6 @@ class PlanRequest:
     def split(
         self, strategy: Strategy, batching: Batching, steps: Sequence[npt.NDArray[np.int64]]
     ) -> list[list[Shape]]:
-        """The micro-batches of some steps."""
         return self.workload.split(build_rule(strategy, batching, self.limits), steps)
 
 

@@ -35,8 +35,6 @@ _WORTH = 0.03  # of a step: a replay is exact to about one per cent of it, and l
 
 @dataclass(frozen=True)
 class TraceProfile:
-    """What an existing trace shows."""
-
     summary: TraceSummary
     findings: list[Finding]
     busy_share: float  # of the time, with a running kernel (on a CPU: an operator)
