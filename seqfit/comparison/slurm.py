@@ -177,10 +177,6 @@ def is_submitted(folder: Path) -> bool:
     return (folder / MATRIX).is_file() and (folder / files.JOB).is_file()
 
 
-def is_complete(folder: Path) -> bool:
-    return not find_all_missing(load_matrix(folder), read_outcomes(folder))
-
-
 def read_repeats(folder: Path) -> list[RepeatStatus]:
     matrix, outcomes = load_matrix(folder), read_outcomes(folder)
     found = []

@@ -26,7 +26,6 @@ from seqfit.comparison.records import (
 )
 from seqfit.comparison.slurm import (
     describe_node,
-    is_complete,
     is_submitted,
     prepare_repeats,
     read_repeats,
@@ -45,6 +44,10 @@ __all__ = ["fake_slurm", "workplace"]
 
 OUT = Path("c")
 pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def is_complete(folder: Path) -> bool:
+    return not running.find_all_missing(load_matrix(folder), read_outcomes(folder))
 
 
 @pytest.fixture(autouse=True)
