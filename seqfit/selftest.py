@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import (
+    AutoModelForSeq2SeqLM,
     BertConfig,
     BertForSequenceClassification,
     MT5Config,
@@ -28,7 +29,7 @@ from transformers import (
 
 from seqfit.data import GlobalBatch, MicroBatch, Padding, collate, pin_batch
 from seqfit.kernels import MaskSource
-from seqfit.model import quiet
+from seqfit.model import ModelConfig, quiet
 from seqfit.parallel import build_execution
 from seqfit.planning import compare_peaks
 from seqfit.recipe import TrainRecipe
@@ -157,6 +158,11 @@ _PLANNED_STRATEGIES = {
     "gradient checkpointing": Strategy(recompute="blocks"),
     "Adafactor": Strategy(optimizer="adafactor"),
 }
+_PLANNED_MODEL = ModelConfig(
+    T5Config(vocab_size=8192, d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_heads=4, decoder_start_token_id=0),
+    {},
+    AutoModelForSeq2SeqLM,
+)
 _TOLERANCE = {"cpu": 0.01, "cuda": 0.10}
 
 
@@ -165,7 +171,7 @@ def check_predictions(device: torch.device) -> Iterator[SelfCheck]:
     for name, strategy in _PLANNED_STRATEGIES.items():
         precisions = ("fp32",) if device.type == "cpu" else ("fp32", "bf16")
         for precision in precisions:
-            predicted, measured = compare_peaks(strategy, precision, device)
+            predicted, measured = compare_peaks(_PLANNED_MODEL, strategy, precision, device)
             error = predicted / measured - 1
             state = "ok" if abs(error) <= _TOLERANCE[device.type] else "wrong"
             detail = f"{format_bytes(predicted)} predicted, {format_bytes(measured)} measured ({error:+.1%})"
