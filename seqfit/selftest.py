@@ -31,17 +31,8 @@ from seqfit.data import GlobalBatch, MicroBatch, Padding
 from seqfit.kernels import MaskSource
 from seqfit.model import ModelConfig
 from seqfit.parallel import build_execution
-from seqfit.planning import (
-    FakeStep,
-    Shape,
-    StepSpec,
-    build_real_step,
-    draw_batch,
-    measure_peak_bytes,
-    measure_tape,
-    rules_for,
-)
-from seqfit.recipe import ModelRecipe, TrainRecipe
+from seqfit.planning import compare_peaks
+from seqfit.recipe import TrainRecipe
 from seqfit.step import Precision, TrainStep
 from seqfit.strategy import Strategy
 from seqfit.system import quiet_transformers
@@ -168,7 +159,11 @@ _PLANNED_STRATEGIES = {
     "gradient checkpointing": Strategy(recompute="blocks"),
     "Adafactor": Strategy(optimizer="adafactor"),
 }
-_PLANNED_SOURCES, _PLANNED_TARGETS = (180, 163, 90, 121, 44, 178), (20, 3, 17, 9, 11, 5)
+_PLANNED_MODEL = ModelConfig(
+    T5Config(vocab_size=8192, d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_heads=4, decoder_start_token_id=0),
+    {},
+    AutoModelForSeq2SeqLM,
+)
 _TOLERANCE = {"cpu": 0.01, "cuda": 0.10}
 
 
@@ -177,37 +172,8 @@ def check_predictions(device: torch.device) -> Iterator[SelfCheck]:
     for name, strategy in _PLANNED_STRATEGIES.items():
         precisions = ("fp32",) if device.type == "cpu" else ("fp32", "bf16")
         for precision in precisions:
-            traced = _build_spec(strategy, precision, device)
-            shape = Shape(_PLANNED_SOURCES, _PLANNED_TARGETS, packed=strategy.batching == "packed")
-            predicted = _predict(traced, shape)
-            measured = _measure(traced, shape, device)
+            predicted, measured = compare_peaks(_PLANNED_MODEL, strategy, precision, device)
             error = predicted / measured - 1
             state = "ok" if abs(error) <= _TOLERANCE[device.type] else "wrong"
             detail = f"{format_bytes(predicted)} predicted, {format_bytes(measured)} measured ({error:+.1%})"
             yield SelfCheck(f"memory: {name}, {precision}", state, detail)
-
-
-def _build_spec(strategy: Strategy, precision: str, device: torch.device) -> StepSpec:
-    config = T5Config(
-        vocab_size=8192, d_model=256, d_kv=64, d_ff=1024, num_layers=3, num_heads=4, decoder_start_token_id=0
-    )
-    rules = rules_for("cpu" if device.type == "cpu" else "gpu")
-    model_config = ModelConfig(config, {}, AutoModelForSeq2SeqLM)
-    return StepSpec(model_config, ModelRecipe(path="selftest"), TrainRecipe(), strategy, precision, rules)
-
-
-def _predict(spec: StepSpec, shape: Shape) -> int:
-    tape = FakeStep(spec).trace([shape])
-    return tape.peak_bytes if spec.rules.kind == "cpu" else measure_tape(tape, spec.rules).allocated_bytes
-
-
-def _measure(spec: StepSpec, shape: Shape, device: torch.device) -> int:
-    step = build_real_step(spec, device).step
-    batch = draw_batch([shape])
-    step.run(batch)
-    if device.type == "cpu":
-        return measure_peak_bytes(step, batch)
-    torch.cuda.reset_peak_memory_stats(device)
-    step.run(batch)
-    torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device)

@@ -79,6 +79,11 @@ def format_count(count: float) -> str:
     return _three_digits(count)
 
 
+def format_number(number: int, what: str) -> str:
+    """'1 repeat', '3 repeats'."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def format_flops(flops_per_second: float) -> str:
     """'950 FLOP/s', '47.1 GFLOP/s', '7.1 TFLOP/s'."""
     for unit, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):

@@ -111,14 +111,7 @@ def command(
     Examples: seqfit compare bert-agnews --strategies classic --gpu v100-16-sxm; seqfit compare mine.yaml
     model.dropout=0 -s baseline,packed,bf16+recompute --seeds 0,1 --budget 20m; seqfit compare comparisons/X --resume
     """
-    from seqfit.comparison import (
-        choose_comparison_view,
-        describe_matrix,
-        prepare_comparison,
-        read_results,
-        run_comparison,
-        split_list,
-    )
+    from seqfit.comparison import prepare_comparison, records, run_comparison, run_repeat, split_list
 
     check_recipe(recipe, "compare", "comparison")
     options: dict[str, Any] = {"strategies": strategies, "repeats": repeats, "steps": steps, "warm_up": warm_up}
@@ -132,26 +125,20 @@ def command(
     if repeat is not None:
         others = {"overrides": overrides, "--matrix": matrix, "--out": out, "--resume": resume, "--dry-run": dry_run}
         _check_nothing_else([name for name, value in (options | others).items() if value])
-        _run_repeat(Path(recipe), repeat)
+        folder = Path(recipe)  # the repeat that ends last prints the tables and writes the page
+        run_repeat(folder, repeat, lambda comparison: _show(comparison, folder))
         return
     prepared = prepare_comparison(recipe, overrides or (), matrix=matrix, out=out, resume=resume, **options)
     if dry_run:
-        print(describe_matrix(prepared.matrix))
+        print(prepared.describe())
         return
-    print(f"{describe_matrix(prepared.matrix)}\nfolder: {prepared.folder}")
+    print(f"{prepared.describe()}\nfolder: {prepared.folder}")
     try:
-        comparison = run_comparison(prepared, choose_comparison_view())
+        comparison = run_comparison(prepared)
     except (KeyboardInterrupt, Stopped):
-        _show(read_results(prepared.folder), prepared.folder)  # the results so far, and what is missing
+        _show(records.read_results(prepared.folder), prepared.folder)  # the results so far, and what is missing
         raise
     _show(comparison, prepared.folder)
-
-
-def _run_repeat(folder: Path, number: int) -> None:
-    """The repeat that ends last prints the tables and writes the page."""
-    from seqfit.comparison import choose_comparison_view, run_repeat
-
-    run_repeat(folder, number, choose_comparison_view(), lambda comparison: _show(comparison, folder))
 
 
 def _check_nothing_else(given: list[str]) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from seqfit.cli.arguments import check_runs
 from seqfit.system import quote
-
-if TYPE_CHECKING:
-    from seqfit.launch import RunStatus
 
 
 def status(
@@ -27,24 +24,35 @@ def status(
 ) -> None:
     """Show the queue state, the step, the last loss and the restarts of submitted runs."""
     check_runs(runs or [], "status", "comparison", "folder")
-    from seqfit.comparison import PLACE, find_comparison
-    from seqfit.launch import find_submitted, list_runs, read_status, suggest_next
+    from seqfit.comparison import find_comparison, records
+    from seqfit.launch import find_submitted, read_statuses
 
-    given = runs or [*sorted(PLACE.glob("*")), *find_submitted()]
+    given = runs or [*sorted(records.PLACE.glob("*")), *find_submitted()]
     found = {place: find_comparison(place) for place in given}
     compared = dict.fromkeys(folder for folder in found.values() if folder is not None)
     for folder in compared:
         _show_comparison(folder)
-    others = [place for place in given if found[place] is None and (runs or place.parent != PLACE)]
-    places = [run for place in others for run in list_runs(place)]
-    if not places:
+    others = [place for place in given if found[place] is None and (runs or place.parent != records.PLACE)]
+    statuses = read_statuses(others)
+    if not statuses:
         if not compared:
             print("nothing in runs/ and comparisons/ was submitted; submit with: seqfit submit RECIPE")
         return
-    statuses = [read_status(place) for place in places]
-    _print_table([("run", "job", "queue", "status", "step", "loss", "restarts"), *map(_cells, statuses)])
+    rows = [
+        (
+            str(one.run),
+            one.submission.job,
+            one.queue,
+            one.status or "not started",
+            "" if one.step is None else f"{one.step}/{one.total_steps}",
+            "" if one.loss is None else f"{one.loss:.4f}",
+            str(one.restarts),
+        )
+        for one in statuses
+    ]
+    _print_table([("run", "job", "queue", "status", "step", "loss", "restarts"), *rows])
     if len(statuses) == 1:
-        print(f"log: {statuses[0].submission.log}\nnext: {suggest_next(statuses[0])}")
+        print(f"log: {statuses[0].submission.log}\nnext: {statuses[0].next_step}")
 
 
 def _show_comparison(folder: Path) -> None:
@@ -65,18 +73,6 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _cells(status: RunStatus) -> tuple[str, ...]:
-    return (
-        str(status.run),
-        status.submission.job,
-        status.queue,
-        status.status or "not started",
-        "" if status.step is None else f"{status.step}/{status.total_steps}",
-        "" if status.loss is None else f"{status.loss:.4f}",
-        str(status.restarts),
-    )
-
-
 def logs(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a submitted run, for example runs/demo.")],
     follow: Annotated[
@@ -89,12 +85,9 @@ def logs(
 ) -> None:
     """Print the log of the newest job of a run, over all its restarts."""
     check_runs([run], "logs", "comparison", "folder")
-    from seqfit.launch import follow_log, read_log
+    from seqfit.launch import read_log
 
-    if not follow:
-        print(read_log(run, lines), end="")
-        return
-    for text in follow_log(run, lines, report=lambda message: print(message, file=sys.stderr)):
+    for text in read_log(run, lines, follow=follow, report=lambda message: print(message, file=sys.stderr)):
         print(text, end="", flush=True)
 
 
@@ -106,14 +99,7 @@ def cancel(
 ) -> None:
     """Cancel the jobs of runs. A run that is training stops after its step with a snapshot, and can be resumed."""
     check_runs(runs, "cancel", "comparison", "folder")
-    from seqfit.launch import cancel_job, find_job_folder, last_submission, list_runs, require_slurm, wait_for_end
+    from seqfit.launch import cancel_runs
 
-    require_slurm()
-    for run in (run for place in runs for run in list_runs(place)):
-        job = last_submission(run).job
-        known = wait_for_end(job)
-        if known is not None and known.is_over:
-            print(f"{run}: job {job} is over ({known.state}): nothing to cancel")
-            continue
-        cancel_job(job)
-        print(f"{run}: job {job} is cancelled; resume with: seqfit submit {quote(find_job_folder(run))}")
+    for line in cancel_runs(runs):
+        print(line)

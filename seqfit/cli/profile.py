@@ -278,19 +278,18 @@ def command(
     check_recipe(recipe, "profile")
     load_checked_recipe(recipe, overrides or ())  # its mistakes are reported before torch is imported
     out = output or (Path(recipe) if (Path(recipe) / files.MANIFEST).is_file() else Path()) / files.PROFILE
-    from seqfit.profiling import begin_work, is_worker, run_in_child
+    from seqfit.profiling import run_in_child
 
-    if not is_worker():
-        raise typer.Exit(run_in_child(_repeat(recipe, overrides or [], steps, out, prove=prove, as_json=as_json), out))
-    begin_work()
-    from seqfit.profiling import to_json
+    code = run_in_child(_repeat(recipe, overrides or [], steps, out, prove=prove, as_json=as_json), out)
+    if code is not None:
+        raise typer.Exit(code)
     from seqfit.profiling.profile import profile
     from seqfit.training import SilentView, choose_training_view
 
     with SilentView() if as_json else choose_training_view() as view:
         result = profile(recipe, overrides or (), steps=steps, out=out, prove_first=prove, view=view)
     if as_json:
-        typer.echo(json.dumps(to_json(result), ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(result.to_json(), ensure_ascii=False, indent=2))
         return
 
     print_profile(result)
@@ -309,15 +308,14 @@ def _repeat(recipe: str, overrides: list[str], steps: int, out: Path, *, prove: 
 def _show_trace(path: Path, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from seqfit.profiling import diagnose, find_in_trace, read_trace, summarise_trace
+    from seqfit.profiling import profile_trace
 
-    diagnosis = diagnose(read_trace(path))
-    summary, findings = summarise_trace(diagnosis), find_in_trace(diagnosis)
+    found = profile_trace(path)
     if as_json:
-        everything = {"summary": summary.to_json(), "findings": [asdict(finding) for finding in findings]}
+        everything = {"summary": found.summary.to_json(), "findings": [asdict(finding) for finding in found.findings]}
         typer.echo(json.dumps(everything, ensure_ascii=False, indent=2))
         return
 
-    print_steps(summary)
-    print_summary(summary)
-    print_findings(findings, busy_share=diagnosis.busy_share, with_trainer=True)
+    print_steps(found.summary)
+    print_summary(found.summary)
+    print_findings(found.findings, busy_share=found.busy_share, with_trainer=True)

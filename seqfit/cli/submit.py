@@ -101,8 +101,7 @@ def command(
 
     A job that is preempted, loses a node or reaches its time limit is requeued and resumes exactly.
     """
-    from seqfit.launch import build_job_file, choose_resources, load_site, uses_this_python
-    from seqfit.launch import submit as launch
+    from seqfit.launch import ArrayRun, Resources, Site, prepare_job, submit_job
     from seqfit.rundir import files
     from seqfit.validation import load_noted_recipe
 
@@ -117,61 +116,51 @@ def command(
     }
     given = {name: value for name, value in options.items() if value is not None}
     passed_on = {"--memory-limit": memory_limit, "--track": track, "--project": project}
-    if launch.can_submit_again(recipe):
+    if (Path(recipe) / files.JOB).is_file():
         others = {"out": out, "profile": profile, "array": array, "compare": compare, "dry_run": dry_run or None}
         names = [name for name, value in (others | passed_on).items() if value is not None]
         _check_nothing_else([*(overrides or ()), *given, *names])
-        _submit_again(Path(recipe))
+        from seqfit.comparison import submit_again
+
+        _print_next(submit_again(Path(recipe)))
         return
     check_recipe(recipe, "submit")
-    site, _ = load_site(profile)
-    resources = choose_resources(site, **given)  # type: ignore[arg-type]  # each has its parameter's type
+    site = Site.load(profile)
+    resources = Resources.choose(site, **given)  # type: ignore[arg-type]  # each has its parameter's type
     if compare is not None:
         _check_comparison(passed_on | {"--array": array})
         _compare(recipe, overrides or [], compare, out, resources, site, dry_run=dry_run)
         return
     _check_limit(memory_limit, on_gpus=resources.gpus_per_node > 0)
-    _check_tool(track, project, is_here=uses_this_python(site))
+    _check_tool(track, project, is_here=site.uses_this_python)
     train_options = [part for name, value in passed_on.items() if value is not None for part in (name, value)]
     folder = out or files.new_run(Path(recipe).stem)
-    if array is None:
-        job, recipes = launch.prepare_job(
-            recipe, overrides or (), folder, resources, site, train_options, is_dry=dry_run
-        )
-        runs = [launch.ArrayRun(recipe, overrides or ())]
-    else:
+    runs = [ArrayRun(recipe, overrides or ())]
+    if array is not None:
         lines = _read_lines(array).items()
-        runs = [launch.ArrayRun(recipe, [*(overrides or ()), *line], f"{array}, line {n}") for n, line in lines]
-        job, recipes = launch.prepare_array(runs, folder, resources, site, train_options, is_dry=dry_run)
+        runs = [ArrayRun(recipe, [*(overrides or ()), *line], f"{array}, line {n}") for n, line in lines]
+    job = prepare_job(runs, folder, resources, site, train_options, is_array=array is not None, is_dry=dry_run)
     if dry_run:
-        print(build_job_file(job), end="")
+        print(job.text, end="")
     else:
         for note in dict.fromkeys(note for run in runs for note in load_noted_recipe(run.recipe, run.overrides)[1]):
             print(f"note: {note}")
-        _print_next(launch.submit(job, recipes))
-
-
-def _submit_again(folder: Path) -> None:
-    from seqfit.comparison import is_submitted, resubmit_repeats
-    from seqfit.launch import submit_again
-
-    _print_next(resubmit_repeats(folder) if is_submitted(folder) else submit_again(folder))
+        _print_next(submit_job(job))
 
 
 def _compare(
     recipe: str, overrides: list[str], who: str, out: Path | None, resources: Resources, site: Site, *, dry_run: bool
 ) -> None:
-    from seqfit.comparison import describe_matrix, prepare_repeats, read_options, submit_repeats
-    from seqfit.launch import build_job_file
+    from seqfit.comparison import prepare_repeats
 
     is_file = Path(who).suffix in (".yaml", ".yml")
-    options = read_options(Path(who), {}) if is_file else read_options(None, {"strategies": who})
-    prepared = prepare_repeats(recipe, overrides, options, out, resources, site, is_dry=dry_run)
+    matrix = who if is_file else {"strategies": who}
+    prepared = prepare_repeats(recipe, overrides, matrix, out, resources, site, is_dry=dry_run)
     if dry_run:
-        print(build_job_file(prepared.job), end="")
+        print(prepared.job.text, end="")
         return
-    print(describe_matrix(prepared.matrix))
-    _print_next(submit_repeats(prepared))
+    print(prepared.describe())
+    _print_next(prepared.submit())
 
 
 def _check_comparison(others: dict[str, object]) -> None:

@@ -28,11 +28,12 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.comparison.live import ComparisonView, choose_comparison_view
-from seqfit.comparison.matrix import build_matrix, list_repeats
+from seqfit.comparison.matrix import build_matrix, describe_matrix, list_repeats
 from seqfit.comparison.options import read_options
 from seqfit.comparison.predicted import predict_candidates, tokenize_ahead
 from seqfit.comparison.records import (
     MATRIX,
+    PLACE,
     Comparison,
     Matrix,
     dump_matrix,
@@ -98,14 +99,15 @@ def stopped_by_signals(resume: str) -> AbstractContextManager[None]:
     return raise_on_signals(select_handled(_SIGNALS), build_error)
 
 
-PLACE = Path("comparisons")
-
-
 @dataclass(frozen=True)
 class PreparedComparison:
     matrix: Matrix
     folder: Path
     command: str
+
+    def describe(self) -> str:
+        """What would be run."""
+        return describe_matrix(self.matrix)
 
 
 def compare(
@@ -128,7 +130,7 @@ def compare(
     Progress is printed as by `seqfit compare`; with `progress=False` nothing is.
     """
     prepared = prepare_comparison(recipe, overrides, matrix=matrix, out=out, resume=resume, **options)
-    return run_comparison(prepared, view or (choose_comparison_view() if progress else ComparisonView()))
+    return run_comparison(prepared, view or (None if progress else ComparisonView()))
 
 
 def prepare_comparison(
@@ -185,7 +187,7 @@ def format_command(name: str) -> str:
 def run_comparison(prepared: PreparedComparison, view: ComparisonView | None = None) -> Comparison:
     """To its end, or to that of the budget; finished trials are not run again.
 
-    If it is stopped, the folder has the results so far.
+    If it is stopped, the folder has the results so far. Progress is printed unless another `view` is given.
     """
     folder = prepared.folder
     if _has_ended(prepared):
@@ -193,7 +195,7 @@ def run_comparison(prepared: PreparedComparison, view: ComparisonView | None = N
     used = sum(outcome.seconds for outcome in read_outcomes(folder))
     clock = Clock(prepared.matrix.budget_seconds, used, time.monotonic())
     resume = f"seqfit compare {quote(folder)} --resume"
-    with view or ComparisonView() as shown, stopped_by_signals(resume):
+    with view or choose_comparison_view() as shown, stopped_by_signals(resume):
         try:
             with ended_by(clock):
                 _run_all(prepared, clock, shown)

@@ -18,9 +18,9 @@ from itertools import pairwise
 from typing import Any
 
 from seqfit.comparison.collect import LOSS_TOLERANCE, TrialRun, find_gaps, has_no_dropout
-from seqfit.comparison.quantities import format_number
 from seqfit.comparison.records import Candidate, FairnessCheck, Matrix, Outcome
 from seqfit.rundir import EventKind, files
+from seqfit.units import format_number
 from seqfit.yaml_text import flatten
 
 # Events after which a run has done other work than its recipe states.

@@ -95,7 +95,6 @@ class ComparisonTable(ComparisonLines):
         self._live.stop()
 
     def show(self, now: Progress) -> None:
-        """Redraws the table."""
         self._live.update(Group(Text(describe_progress(now), style="bold"), to_rich(build_table(now))), refresh=True)
 
 

@@ -20,13 +20,12 @@ from typing import Any
 
 from seqfit.comparison.candidates import build_base, build_candidates
 from seqfit.comparison.options import DEFAULT_STEPS, ComparisonOptions
-from seqfit.comparison.quantities import format_number
 from seqfit.comparison.records import Candidate, Matrix, Trial
 from seqfit.errors import RecipeError
 from seqfit.hardware import Machine, find_card
 from seqfit.recipe import Recipe, dump_recipe, load_recipe
 from seqfit.tables import Table, TableColumn, to_text
-from seqfit.units import format_seconds
+from seqfit.units import format_number, format_seconds
 from seqfit.validation import load_checked_recipe
 from seqfit.yaml_text import read_yaml
 

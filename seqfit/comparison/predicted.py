@@ -18,22 +18,19 @@ category; for ranks that share the rows it is one number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import product
 from typing import Any
 
-from seqfit.cache import JsonCache
 from seqfit.comparison.matrix import build_recipe
 from seqfit.comparison.records import HERE, Candidate, Matrix, Prediction
 from seqfit.errors import PlanError, SeqfitError, Stopped
 from seqfit.hardware import Card, find_card, probe_machine
+from seqfit.planning import predict_layout
 from seqfit.recipe import Recipe
-from seqfit.strategy import check_processes, load_strategy
-from seqfit.units import format_bytes
 from seqfit.validation import runs_on_cpu
 
 Log = Callable[[str], None]
-_PREDICTIONS = JsonCache("predictions", version=2)  # 1 had no parts
 
 
 def tokenize_ahead(matrix: Matrix, log: Log = lambda _: None) -> None:
@@ -83,7 +80,7 @@ def _predict(matrix: Matrix, candidate: Candidate, card: Card | None, name: str)
         card = _find_own_card(recipe, card)
         if card is None and candidate.processes > 1:
             return _without(candidate, name, "several processes on a CPU are not planned; `seqfit scale` measures them")
-        return replace(_find_or_plan(recipe, card, candidate.processes), candidate=candidate.name, target=name)
+        return Prediction(candidate.name, name, **asdict(predict_layout(recipe, card, candidate.processes)))
     except Stopped:
         raise
     except SeqfitError as error:
@@ -103,68 +100,3 @@ def _find_own_card(recipe: Recipe, card: Card | None) -> Card | None:
         given = f"{gpu.name} is not in the hardware table"
         raise PlanError(given, "a plan needs its figures", "Plan for another GPU with --gpu")
     return gpu.card
-
-
-def _find_or_plan(recipe: Recipe, card: Card | None, processes: int) -> Prediction:
-    """From the cache if it was planned before; without candidate and target."""
-    from seqfit.planning import plan_key, stamp_experience
-
-    options: dict[str, Any] = {"comparison": [None if card is None else card.key, processes]}
-    if card is None:
-        machine = probe_machine()
-        options |= {"machine": (machine.processor, machine.cores, machine.memory_bytes)}
-        options |= {"experience": stamp_experience()}
-    key = plan_key(recipe, options)
-    try:
-        return Prediction(**_PREDICTIONS.get(key))
-    except TypeError:  # none yet, or corrupted
-        predicted = _plan(recipe, card, processes)
-    _PREDICTIONS.put(key, asdict(predicted))
-    return predicted
-
-
-def _plan(recipe: Recipe, card: Card | None, processes: int) -> Prediction:
-    check_processes(load_strategy(recipe), processes)
-    if card is None or processes == 1:
-        return _plan_one(recipe, card)
-    parallel = load_strategy(recipe).parallel
-    return _plan_layout(recipe, card, processes, "ddp" if parallel == "auto" else parallel)
-
-
-def _plan_one(recipe: Recipe, card: Card | None) -> Prediction:
-    from seqfit.planning import (
-        build_request,
-        card_target,
-        choose_precision_name,
-        cpu_target,
-        predict_strategy,
-        sum_categories,
-    )
-
-    target = cpu_target(probe_machine()) if card is None else card_target(card, 1)
-    question, strategy = build_request(recipe, target), load_strategy(recipe)
-    memory, tape, seconds = predict_strategy(
-        question, strategy, choose_precision_name(strategy, target, question.allow)
-    )
-    sampled = question.workload.sample()
-    tokens = question.workload.real_tokens(sampled) / len(sampled)
-    fits, reason = check_fit(memory.total_bytes, target.capacity_bytes)
-    if memory.out_of_memory is not None:
-        fits, reason = False, str(memory.out_of_memory)
-    parts = sum_categories(tape.live_at_peak())  # on a card memory.parts has all gradients, also of a step in one piece
-    return Prediction("", "", memory.total_bytes, seconds, tokens / seconds, fits, reason, parts)
-
-
-def _plan_layout(recipe: Recipe, card: Card, processes: int, parallel: str) -> Prediction:
-    """Stages of a pipeline, or GPUs that share the rows; all in one machine, if one holds so many."""
-    from seqfit.planning import predict_layout
-
-    found = predict_layout(recipe, card, parallel, processes)
-    fits, reason = check_fit(found.total_bytes, card.usable_bytes)
-    return Prediction("", "", found.total_bytes, found.step_seconds, found.tokens_per_second, fits, reason, found.parts)
-
-
-def check_fit(total_bytes: int, capacity_bytes: int) -> tuple[bool, str]:
-    """Whether it fits; if not, how much memory is missing."""
-    short_bytes = total_bytes - capacity_bytes
-    return short_bytes <= 0, "" if short_bytes <= 0 else f"misses by {format_bytes(short_bytes)}"

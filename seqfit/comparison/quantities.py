@@ -38,8 +38,6 @@ _BYTES_FLOOR = 0.01
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something that is measured in every trial."""
-
     name: str
     label: str  # in the heading of a table
     about: str  # its definition
@@ -147,11 +145,6 @@ def find_quantity(name: str) -> Quantity:
 def format_ratio(share: float) -> str:
     """In whole per cent: it is the ratio of two numbers with three digits."""
     return f"{100 * share:.0f}%"
-
-
-def format_number(number: int, what: str) -> str:
-    """'1 repeat', '3 repeats'."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def is_row_mean(name: str) -> bool:

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from seqfit.comparison.quantities import (
     STEP_SECONDS,
     Quantity,
-    choose_memory,
     choose_score,
     find_quantity,
     format_ratio,
@@ -32,7 +31,6 @@ from seqfit.comparison.records import (
     Goal,
     Pick,
     Prediction,
-    name_device,
 )
 from seqfit.hardware import find_card
 from seqfit.units import format_count
@@ -43,9 +41,8 @@ _BEST: dict[Goal, str] = {"time": "fastest", "memory": "lowest memory", "score":
 def find_picks(comparison: Comparison) -> tuple[Pick, ...]:
     """Time, memory, score; of the first two one for this machine and one for every predicted GPU."""
     baseline = comparison.results[0]
-    memory = choose_memory(one.figures for one in comparison.results)
     score = choose_score([name for one in comparison.results for name in one.figures])
-    names: dict[Goal, str | None] = {"time": STEP_SECONDS, "memory": memory, "score": score}
+    names: dict[Goal, str | None] = {"time": STEP_SECONDS, "memory": comparison.memory, "score": score}
     picks = []
     for goal in names:
         name = names[goal]
@@ -92,7 +89,7 @@ def find_predicted(comparison: Comparison, result: CandidateResult, name: str) -
 
 def find_prediction(result: CandidateResult, device: str) -> Prediction | None:
     """On a device, or on several of it."""
-    return next((one for one in result.predictions if name_device(one.target) == device), None)
+    return next((one for one in result.predictions if one.device == device), None)
 
 
 def describe_recommendation(comparison: Comparison) -> str:
@@ -245,7 +242,7 @@ def _gain(figure: Figure, name: str) -> float:
 
 def _list_devices(comparison: Comparison) -> list[str]:
     """Predicted GPUs, in the order they were named."""
-    found = [name_device(one.target) for result in comparison.results for one in result.predictions]
+    found = [one.device for result in comparison.results for one in result.predictions]
     return [device for device in dict.fromkeys(found) if device != HERE]
 
 

@@ -39,10 +39,12 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from seqfit.comparison.quantities import choose_memory
 from seqfit.errors import RunError
 from seqfit.rundir import RecordFile, append_record, explained_failures, write_json, write_text
 from seqfit.yaml_text import read_yaml, write_yaml
 
+PLACE = Path("comparisons")
 MATRIX = "comparison.yaml"
 OUTCOMES = "outcomes.jsonl"
 PREDICTIONS = "predictions.json"
@@ -72,8 +74,6 @@ State = Literal[
 
 @dataclass(frozen=True)
 class Candidate:
-    """A strategy to train the recipe with."""
-
     name: str
     overrides: tuple[str, ...]  # of the recipe, such as strategy.precision=bf16
     kind: StrategyKind
@@ -120,10 +120,10 @@ class Prediction:
     reason: str = ""  # why there is no prediction, or why it does not fit
     parts: dict[str, int] = field(default_factory=dict)  # bytes of tensors at the peak, by category
 
-
-def name_device(target: str) -> str:
-    """'2 x Tesla V100' -> 'Tesla V100': candidates of two processes and of one share a table."""
-    return re.sub(r"^\d+ x ", "", target)
+    @property
+    def device(self) -> str:
+        """'2 x Tesla V100' -> 'Tesla V100': candidates of two processes and of one share a table."""
+        return re.sub(r"^\d+ x ", "", self.target)
 
 
 @dataclass(frozen=True)
@@ -223,6 +223,11 @@ class Comparison:
     @property
     def is_fair(self) -> bool:
         return all(check.same for check in self.checks)
+
+    @property
+    def memory(self) -> str | None:
+        """The quantity that memory is compared by."""
+        return choose_memory(result.figures for result in self.results)
 
 
 _T = TypeVar("_T")

@@ -30,15 +30,12 @@ from seqfit.comparison.records import (
     load_matrix,
     load_predictions,
     read_outcomes,
-    read_results,
 )
 from seqfit.comparison.statistics import CandidateFigures, MeasuredTrial
 from seqfit.comparison.tables import to_csv, to_latex, to_markdown
 from seqfit.recipe import ModelRecipe
 from seqfit.rundir import write_text
 from seqfit.units import format_count
-
-__all__ = ["collect_comparison", "read_results", "write_results"]
 
 
 def collect_comparison(folder: Path) -> Comparison:

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.comparison.compare import choose_folder, format_command, locked, stopped_by_signals
-from seqfit.comparison.live import ComparisonView
-from seqfit.comparison.matrix import build_matrix, build_recipe, list_repeats
-from seqfit.comparison.options import ComparisonOptions
+from seqfit.comparison.live import ComparisonView, choose_comparison_view
+from seqfit.comparison.matrix import build_matrix, build_recipe, describe_matrix, list_repeats
+from seqfit.comparison.options import ComparisonOptions, read_options
 from seqfit.comparison.predicted import predict_candidates, tokenize_ahead
 from seqfit.comparison.records import (
     MATRIX,
@@ -41,9 +41,8 @@ from seqfit.comparison.repeats import find_all_missing, find_missing, run_one_re
 from seqfit.comparison.trial import name_node
 from seqfit.errors import RecipeError, RunError
 from seqfit.hardware import Card, Driver, Gpu, Machine, load_cards
-from seqfit.hub import is_remote_code_trusted
-from seqfit.launch import JobRequest, Resources, Site, check_places, list_runs, read_status, uses_this_python
-from seqfit.launch import submit as launch
+from seqfit.launch import JobRequest, Resources, Site, Submitted, check_places, read_statuses, submit_job
+from seqfit.launch import submit_again as submit_job_again
 from seqfit.recipe import Recipe
 from seqfit.rundir import RunWriter, files
 from seqfit.strategy import load_strategy
@@ -56,8 +55,15 @@ class PreparedJob:
     """A comparison to submit; nothing is written yet."""
 
     job: JobRequest
-    texts: Mapping[Path, str]  # files to write
     matrix: Matrix
+
+    def describe(self) -> str:
+        """What would be run."""
+        return describe_matrix(self.matrix)
+
+    def submit(self) -> Submitted:
+        """Writes the folder and submits the job; if Slurm refuses it, nothing is left behind."""
+        return submit_job(self.job)
 
 
 @dataclass(frozen=True)
@@ -74,17 +80,18 @@ class RepeatStatus:
 def prepare_repeats(
     recipe: Recipe | str | Path | Mapping[str, Any],
     overrides: Sequence[str],
-    options: ComparisonOptions,
+    matrix: str | Path | Mapping[str, Any],
     out: Path | None,
     resources: Resources,
     site: Site,
     *,
     is_dry: bool = False,
 ) -> PreparedJob:
-    """Finds all mistakes; `is_dry`: model and data need not be on this machine."""
+    """Finds all mistakes; `matrix`: a file or its fields; `is_dry`: model and data need not be on this machine."""
+    options = read_options(matrix, {})
     _check_options(options, resources)
     placed = _choose_device(options, load_strategy(load_checked_recipe(recipe, overrides)).device, resources)
-    node, packages = describe_node(resources, site), uses_this_python(site)
+    node, packages = describe_node(resources, site), site.uses_this_python
     built = replace(build_matrix(recipe, overrides, placed, node, knows_packages=packages), repeats_are_jobs=True)
     repeats = list_repeats(built)
     if not any(repeats):
@@ -98,41 +105,38 @@ def prepare_repeats(
     folder = choose_folder(built.name, out)
     RunWriter.check_free(folder)
     place = folder.absolute()
+    texts = {place / files.RECIPE: built.recipe, place / MATRIX: format_matrix(built, command=format_command("submit"))}
     job = JobRequest(
         folder=place,
         runs=[repeat_folder(place, number) for number in range(len(repeats))],
         resources=resources,
         site=site,
-        environment=launch.list_environment(),
-        trusts_remote_code=is_remote_code_trusted(),
         is_comparison=True,
+        texts=texts,
     )
-    texts = {place / files.RECIPE: built.recipe, place / MATRIX: format_matrix(built, command=format_command("submit"))}
-    return PreparedJob(job, texts, built)
+    return PreparedJob(job, built)
 
 
-def submit_repeats(prepared: PreparedJob) -> launch.Submitted:
-    """Writes the folder and submits the job; if Slurm refuses it, nothing is left behind."""
-    return launch.submit(prepared.job, prepared.texts)
-
-
-def resubmit_repeats(folder: Path) -> launch.Submitted:
-    """Unfinished repeats, with the current job file. Trials that failed run again."""
+def submit_again(folder: Path) -> Submitted:
+    """What is unfinished of a run, an array or a comparison, with its current job file; failed trials run again."""
+    if not is_submitted(folder):
+        return submit_job_again(folder)
     matrix, outcomes = load_matrix(folder), read_outcomes(folder)
     useful = [outcome for outcome in outcomes if outcome.state != "failed"]
     missing = {number: find_missing(matrix, number, useful) for number in range(len(list_repeats(matrix)))}
     look = f"Look at it: seqfit report {quote(folder)}"
-    unfinished = launch.find_unfinished(folder, lambda place: not missing[int(place.name)], look)
-    for place in unfinished.values():
+
+    def forget_failures(place: Path) -> None:
         write_outcomes([outcome for outcome in read_outcomes_at(place) if outcome.state != "failed"], place)
-    return launch.hand_over(folder, unfinished)
+
+    return submit_job_again(folder, lambda place: not missing[int(place.name)], look, forget_failures)
 
 
 def run_repeat(
     folder: Path,
     number: int,
-    view: ComparisonView | None = None,
     when_complete: Callable[[Comparison], None] = lambda _: None,
+    view: ComparisonView | None = None,
 ) -> Comparison:
     """Runs the missing trials of one repeat; returns the results of all repeats so far.
 
@@ -141,7 +145,7 @@ def run_repeat(
     matrix = load_matrix(folder)
     _check_number(matrix, folder, number)
     place, seed = repeat_folder(folder, number), list_repeats(matrix)[number][0].seed
-    with view or ComparisonView() as shown, stopped_by_signals(f"seqfit submit {quote(folder)}"), locked(place):
+    with view or choose_comparison_view() as shown, stopped_by_signals(f"seqfit submit {quote(folder)}"), locked(place):
         _restart_on_new_node(place, shown)
         tokenize_ahead(replace(matrix, seeds=(seed,)), shown.log)
         if number == 0 and not (folder / PREDICTIONS).is_file():  # once for all repeats
@@ -170,19 +174,16 @@ def find_comparison(place: Path) -> Path | None:
 
 def is_submitted(folder: Path) -> bool:
     """Whether the folder is that of a comparison that was submitted to Slurm."""
-    return (folder / MATRIX).is_file() and launch.can_submit_again(str(folder))
-
-
-def is_complete(folder: Path) -> bool:
-    return not find_all_missing(load_matrix(folder), read_outcomes(folder))
+    return (folder / MATRIX).is_file() and (folder / files.JOB).is_file()
 
 
 def read_repeats(folder: Path) -> list[RepeatStatus]:
     matrix, outcomes = load_matrix(folder), read_outcomes(folder)
     found = []
-    for place, trials in zip(list_runs(folder), map(len, list_repeats(matrix)), strict=True):
+    for slurm, trials in zip(read_statuses([folder]), map(len, list_repeats(matrix)), strict=True):
+        place = slurm.run
         ended = trials - len(find_missing(matrix, int(place.name), outcomes))
-        slurm, is_done = read_status(place), ended == trials
+        is_done = ended == trials
         queue = "finished" if is_done else slurm.queue
         job, restarts = slurm.submission.job, slurm.restarts
         found.append(RepeatStatus(place, job, queue, is_done or slurm.is_over, ended, trials, restarts))

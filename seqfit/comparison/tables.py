@@ -32,7 +32,7 @@ import csv
 import io
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from seqfit.comparison.quantities import (
@@ -40,10 +40,8 @@ from seqfit.comparison.quantities import (
     STEP_SECONDS,
     TOKENS_PER_SECOND,
     Quantity,
-    choose_memory,
     choose_score,
     find_quantity,
-    format_number,
     format_ratio,
     in_display_order,
 )
@@ -55,10 +53,9 @@ from seqfit.comparison.records import (
     FairnessCheck,
     Figure,
     Prediction,
-    name_device,
 )
 from seqfit.tables import Table, TableColumn, shrink, to_latex_table, to_markdown_table, to_text
-from seqfit.units import format_bytes, format_count, format_seconds, format_share
+from seqfit.units import format_bytes, format_count, format_number, format_seconds, format_share
 
 STATES = {
     "out_of_memory": "out of memory",
@@ -134,8 +131,8 @@ def list_measured(comparison: Comparison) -> list[str]:
 
 def list_by_weight(comparison: Comparison) -> list[str]:
     """The same, most important first: time, memory, quality."""
-    names, memory = list_measured(comparison), choose_memory(result.figures for result in comparison.results)
-    first = (STEP_SECONDS, memory, choose_score(names), TOKENS_PER_SECOND, FINAL_LOSS)
+    names = list_measured(comparison)
+    first = (STEP_SECONDS, comparison.memory, choose_score(names), TOKENS_PER_SECOND, FINAL_LOSS)
     return list(dict.fromkeys([*(name for name in first if name in names), *names]))
 
 
@@ -155,7 +152,7 @@ def build_measured(comparison: Comparison, names: Sequence[str]) -> Table:
 
 def list_targets(comparison: Comparison) -> list[str]:
     """The devices with predictions, this machine first; two of a kind are that kind."""
-    targets = {name_device(one.target) for result in comparison.results for one in result.predictions}
+    targets = {one.device for result in comparison.results for one in result.predictions}
     return sorted(targets, key=lambda target: (target != HERE, target))
 
 
@@ -170,8 +167,7 @@ def build_predicted(comparison: Comparison, target: str) -> Table:
         TableColumn("tokens/s", "predicted"),
         TableColumn("", "fits", is_number=False),
     ]
-    memory = choose_memory(result.figures for result in comparison.results)
-    measured = [name for name in (memory, STEP_SECONDS) if name is not None and target == HERE]
+    measured = [name for name in (comparison.memory, STEP_SECONDS) if name is not None and target == HERE]
     columns += [TableColumn("measured", find_quantity(name).label) for name in measured]
     first = find_prediction(comparison.results[0], target)
     rows = [_predicted_row(result, target, first, measured) for result in comparison.results]
@@ -205,19 +201,37 @@ def fit_predicted(comparison: Comparison, width: int) -> list[Table]:
 def _measured_row(
     comparison: Comparison, result: CandidateResult, names: Sequence[str], has_efficiency: bool
 ) -> tuple[str, ...]:
-    cells, baseline = [result.candidate.name, result.candidate.kind], comparison.results[0].figures
+    cells = [result.candidate.name, result.candidate.kind]
     for number, name in enumerate(names):
-        figure, quantity = result.figures.get(name), find_quantity(name)
-        predicted = None if result.figures else find_predicted(comparison, result, name)
-        if figure is not None:
-            cells += [format_mean(quantity, figure), format_change(quantity, figure, baseline.get(name))]
-        elif predicted is not None:
-            value = f"{quantity.format(predicted.ours)} of {quantity.format(predicted.theirs)}"
-            cells += [value, f"{format_ratio(predicted.ours / predicted.theirs)} predicted"]
+        cell = find_cell(comparison, result, name)
+        if cell is not None:
+            cells += [cell.value, cell.change if cell.figure is not None else f"{cell.change} predicted"]
         else:
             cells += [STATES[result.state] if number == 0 and not result.figures else _NONE, _NONE]
     efficiency = result.scaling_efficiency
     return (*cells, *([_NONE if efficiency is None else format_share(efficiency)] if has_efficiency else []))
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """One quantity of a candidate."""
+
+    value: str  # predicted: with the baseline's on the same device, '101 ms of 215 ms'
+    change: str  # relative to the baseline
+    figure: Figure | None  # None: predicted
+
+
+def find_cell(comparison: Comparison, result: CandidateResult, name: str) -> TableCell | None:
+    """What was measured; for a candidate without measurements, the prediction for the first GPU."""
+    figure, quantity = result.figures.get(name), find_quantity(name)
+    if figure is not None:
+        change = format_change(quantity, figure, comparison.results[0].figures.get(name))
+        return TableCell(format_mean(quantity, figure), change, figure)
+    predicted = None if result.figures else find_predicted(comparison, result, name)
+    if predicted is None:
+        return None
+    value = f"{quantity.format(predicted.ours)} of {quantity.format(predicted.theirs)}"
+    return TableCell(value, format_ratio(predicted.ours / predicted.theirs), None)
 
 
 def format_mean(quantity: Quantity, figure: Figure) -> str:

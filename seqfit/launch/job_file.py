@@ -16,21 +16,28 @@ These are compared with each other, so one node runs them one after another, whi
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from seqfit import __version__
 from seqfit.errors import Stopped
+from seqfit.hub import is_remote_code_trusted
 from seqfit.launch.local import OWN_FAULT, SIGNALS
-from seqfit.launch.resources import Resources
-from seqfit.launch.site import Scratch, Site
+from seqfit.launch.site import Resources, Scratch, Site
 from seqfit.launch.slurm import SUBMITTED_RUNS
 from seqfit.rundir import RankNotes, files
 
+_PASSED_ON = ("SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "SEQFIT_PREDICTION")
 _EXCLUSIVE = ["# Two repeats on one node would slow each other down.", "#SBATCH --exclusive"]
+
+
+def list_environment() -> dict[str, str]:
+    """Variables of this environment that the processes of a job use."""
+    return {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)}
 
 
 @dataclass(frozen=True)
@@ -41,10 +48,16 @@ class JobRequest:
     runs: Sequence[Path]  # one, or those of an array; of a comparison its repeats
     resources: Resources
     site: Site
-    environment: dict[str, str]  # of the submitting process: variables that the job's processes use
-    trusts_remote_code: bool = False
+    environment: dict[str, str] = field(default_factory=list_environment)
+    trusts_remote_code: bool = field(default_factory=is_remote_code_trusted)
     train_options: Sequence[str] = ()  # further arguments of `seqfit train`, the same for all runs
     is_comparison: bool = False
+    texts: Mapping[Path, str] = field(default_factory=dict)  # further files that the job needs
+
+    @property
+    def text(self) -> str:
+        """Of the job file."""
+        return build_job_file(self)
 
     @property
     def is_array(self) -> bool:
@@ -76,13 +89,8 @@ def own_codes(work: JobWork) -> list[int]:
     return [work.added_to_code + code for code in RankNotes.OWN_FAULTS]
 
 
-def uses_this_python(site: Site) -> bool:
-    """Whether the nodes run the submitting Python, with its packages."""
-    return not (site.python or site.setup or site.modules or site.container)
-
-
 def _python(site: Site) -> str:
-    python = site.python or (shlex.quote(sys.executable) if uses_this_python(site) else "python")
+    python = site.python or (shlex.quote(sys.executable) if site.uses_this_python else "python")
     return f"{site.container} {python}" if site.container else python
 
 
@@ -159,7 +167,6 @@ _DEFAULT_FOLDERS = {
 
 
 def build_job_file(job: JobRequest) -> str:
-    """The whole script."""
     work = describe_job_work(job)
     parts = [
         _opening(job, work),

@@ -1,4 +1,4 @@
-"""Site settings: what one cluster needs for every job, in a YAML file that is written once.
+"""Site settings, what one cluster needs for every job, in a YAML file that is written once; and a job's resources.
 
 In: a profile, given by --profile, by $SEQFIT_PROFILE, or at ~/.config/seqfit/cluster.yaml. Out: a frozen `Site`. A
 recipe has what is trained, and `seqfit submit` how many machines; the rest is the cluster's own.
@@ -6,14 +6,21 @@ recipe has what is trained, and `seqfit submit` how many machines; the rest is t
     account: def-ada                      #SBATCH --account=def-ada
     modules: [python/3.11, cuda]    ->    module load python/3.11 cuda
     offline: true                         export HF_HUB_OFFLINE=1
+
+The resources of a job are the options of `seqfit submit`, and the site's settings for the others: frozen `Resources`,
+checked, with one process per GPU, or --processes-per-node on CPUs.
+
+    --nodes 2 --gpus-per-node 4                                   2 nodes x 4 processes, one per GPU
+    --nodes 2 --gpus-per-node 0 --processes-per-node 2            2 nodes x 2 processes on CPUs
 """
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import yaml
 from pydantic import AfterValidator, Field, field_validator
@@ -106,6 +113,17 @@ class Site(schema.RecipePart):
         default_factory=list, description="Further options of sbatch, such as --mail-type=END."
     )
 
+    @classmethod
+    def load(cls, given: Path | None) -> Site:
+        """Of --profile or the usual place; the defaults where there is no profile."""
+        place = find_profile(given)
+        return cls() if place is None else read_site(place)
+
+    @property
+    def uses_this_python(self) -> bool:
+        """Whether the nodes run the submitting Python, with its packages."""
+        return not (self.python or self.setup or self.modules or self.container)
+
     @field_validator("environment")
     @classmethod
     def _named(cls, environment: dict[str, str]) -> dict[str, str]:
@@ -113,12 +131,6 @@ class Site(schema.RecipePart):
         if wrong:
             raise ValueError(f"'{wrong[0]}' is not a variable name; use letters, digits and _")
         return environment
-
-
-def load_site(given: Path | None) -> tuple[Site, Path | None]:
-    """The settings and their file; the defaults and None where there is no profile."""
-    place = find_profile(given)
-    return (Site(), None) if place is None else (read_site(place), place)
 
 
 def find_profile(given: Path | None) -> Path | None:
@@ -155,3 +167,79 @@ def read_site(place: Path) -> Site:
     if site is None:
         raise RecipeError(report_mistakes(str(place), mistakes))
     return site
+
+
+DEFAULT_CPUS = 4  # per process: one computes, the others tokenize, prefetch and write
+
+
+@dataclass(frozen=True)
+class Resources:
+    nodes: int
+    gpus_per_node: int
+    processes_per_node: int
+    cpus_per_process: int
+    time: str | None
+    partition: str | None
+    memory: str | None
+
+    @property
+    def cpus_per_node(self) -> int:
+        """Shared by the processes of a node."""
+        return self.processes_per_node * self.cpus_per_process
+
+    @classmethod
+    def choose(
+        cls,
+        site: Site,
+        *,
+        nodes: int = 1,
+        gpus_per_node: int = 1,
+        processes_per_node: int | None = None,
+        cpus_per_process: int | None = None,
+        time: str | None = None,
+        partition: str | None = None,
+        memory: str | None = None,
+    ) -> Self:
+        """The given options, and the site's settings for the others."""
+        _check_counts(nodes, gpus_per_node, processes_per_node, cpus_per_process)
+        if gpus_per_node and processes_per_node not in (None, gpus_per_node):
+            raise RecipeError(
+                f"--processes-per-node is {processes_per_node} and --gpus-per-node {gpus_per_node}",
+                "each GPU has one process",
+                "Omit --processes-per-node, or give --gpus-per-node 0 to train on CPUs",
+            )
+        return cls(
+            nodes=nodes,
+            gpus_per_node=gpus_per_node,
+            processes_per_node=gpus_per_node or processes_per_node or 1,
+            cpus_per_process=cpus_per_process or site.cpus_per_process or DEFAULT_CPUS,
+            time=_checked_time(time) or site.time,
+            partition=_checked_word("--partition", partition) or site.partition,
+            memory=_checked_word("--memory", memory) or site.memory,
+        )
+
+
+def _check_counts(nodes: int, gpus_per_node: int, processes_per_node: int | None, cpus_per_process: int | None) -> None:
+    least = {
+        "--nodes": (nodes, 1),
+        "--gpus-per-node": (gpus_per_node, 0),
+        "--processes-per-node": (processes_per_node, 1),
+        "--cpus-per-process": (cpus_per_process, 1),
+    }
+    for option, (count, smallest) in least.items():
+        if count is not None and count < smallest:
+            raise RecipeError(f"{option} is {count}", f"it is at least {smallest}", f"Give {option} {max(smallest, 1)}")
+
+
+def _checked_time(time: str | None) -> str | None:
+    try:
+        return None if time is None else check_slurm_time(time)
+    except ValueError as error:
+        rule, _, change = str(error).partition("; ")
+        raise RecipeError(f"--time is '{time}'", rule, f"{change[0].upper()}{change[1:]}") from error
+
+
+def _checked_word(option: str, text: str | None) -> str | None:
+    if text is not None and (not text or len(text.split()) != 1):
+        raise RecipeError(f"{option} is '{text}'", "it is one word", "Write it without spaces")
+    return text

@@ -1,4 +1,4 @@
-"""Slurm: its commands, the jobs of a run, and the status of submitted runs.
+"""Slurm: its commands, the jobs of a run, the status of submitted runs, and their logs.
 
 sbatch, scontrol and scancel are there wherever Slurm is; sacct needs an accounting storage that many clusters don't
 have, so it is not used. A job that ended some minutes ago is therefore unknown to Slurm, and the run directory has how
@@ -16,6 +16,8 @@ there, empty, before the job can start, so that training accepts the directory.
 A `RunStatus` combines both: Slurm has the queue and the nodes, the run directory has steps, losses and how it ended.
 
     runs/demo   job 17, RUNNING on n[1-2] (00:01:10 of 04:00:00), step 120 of 500, loss 0.4211, 1 restart
+
+    follow a log:  no file yet (the job is pending) ... "step 10/500 ..." ... "step 20/500 ..." ... the job is over: end
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -35,6 +37,9 @@ from seqfit.system import quote
 _TIMEOUT_SECONDS = 60.0  # a busy controller is slow
 _ENDING_SECONDS = 60.0  # a cancelled job has 30 s by default (KillWait)
 _PAUSE_SECONDS = 0.5
+_LOOK_SECONDS = 1.0
+_QUERY_SECONDS = 15.0  # between two queries of Slurm's controller, which all users share
+_ENDING = " ended with code "  # printed by the job file: worth a query at once
 _WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED"})
 _RUNNING = frozenset({"RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING"})
 _UNKNOWN_JOB = "Invalid job id"
@@ -42,8 +47,6 @@ _UNKNOWN_JOB = "Invalid job id"
 
 @dataclass(frozen=True)
 class JobState:
-    """A job, as Slurm reports it."""
-
     state: str  # PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT, NODE_FAIL, ...
     reason: str  # why it waits, or ''
     nodes: str
@@ -63,7 +66,6 @@ class JobState:
 
 
 def has_slurm() -> bool:
-    """Whether this machine has Slurm's commands."""
     return shutil.which("sbatch") is not None
 
 
@@ -163,15 +165,12 @@ _DEPTHS = ("*", "*/*")  # runs/NAME, and runs/ARRAY/NAME
 
 @dataclass(frozen=True)
 class Submission:
-    """One submission of a run to Slurm."""
-
     job: str  # 17, or 17_3 for a task of an array
     log: Path
     time: float  # Unix time
 
 
 def add_submission(run: Path, job: str, log: Path) -> None:
-    """Record a job that Slurm has accepted."""
     record = asdict(Submission(job, log, time.time())) | {"log": str(log)}
     with explained_failures(run), open(run / files.SUBMISSIONS, "a", encoding="utf-8") as stream:
         append_record(stream, record)
@@ -222,8 +221,6 @@ def find_submitted(below: Path = Path("runs")) -> list[Path]:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Of one submitted run, now."""
-
     run: Path
     submission: Submission
     job: JobState | None  # None where Slurm has forgotten it, or is not here
@@ -248,6 +245,23 @@ class RunStatus:
         """Whether nothing more happens without a new submission."""
         return self.status == "finished" or self.job is None or self.job.is_over
 
+    @property
+    def next_step(self) -> str:
+        """What to do next, as a command where there is one."""
+        run = quote(self.run)
+        if self.status == "finished":
+            return f"seqfit evaluate {run}"
+        if not self.is_over:
+            return f"seqfit logs {run} --follow"
+        if self.no_slurm:
+            return "run this where Slurm's commands are"
+        return f"see why with seqfit logs {run}, then resume with seqfit submit {quote(find_job_folder(self.run))}"
+
+
+def read_statuses(places: Iterable[Path]) -> list[RunStatus]:
+    """Of runs, and of all runs of arrays."""
+    return [read_status(run) for place in places for run in list_runs(place)]
+
 
 def read_status(run: Path) -> RunStatus:
     """From Slurm, if it is here, and from the run directory."""
@@ -271,13 +285,66 @@ def read_status(run: Path) -> RunStatus:
     )
 
 
-def suggest_next(status: RunStatus) -> str:
-    """What to do next, as a command where there is one."""
-    run = status.run
-    if status.status == "finished":
-        return f"seqfit evaluate {quote(run)}"
-    if not status.is_over:
-        return f"seqfit logs {quote(run)} --follow"
-    if status.no_slurm:
-        return "run this where Slurm's commands are"
-    return f"see why with seqfit logs {quote(run)}, then resume with seqfit submit {quote(find_job_folder(run))}"
+def cancel_runs(places: Iterable[Path]) -> Iterator[str]:
+    """Cancels the jobs of runs, and of all runs of arrays; yields a line for each."""
+    require_slurm()
+    for run in (run for place in places for run in list_runs(place)):
+        job = last_submission(run).job
+        known = wait_for_end(job)
+        if known is not None and known.is_over:
+            yield f"{run}: job {job} is over ({known.state}): nothing to cancel"
+            continue
+        cancel_job(job)
+        yield f"{run}: job {job} is cancelled; resume with: seqfit submit {quote(find_job_folder(run))}"
+
+
+def read_log(
+    run: Path, lines: int | None = None, *, follow: bool = False, report: Callable[[str], None] = lambda _: None
+) -> Iterator[str]:
+    """The log of a run's newest job, or its last lines.
+
+    `follow`: also what it prints from now on, until the job is over; `report` is called with why there is nothing yet.
+    A requeued job appends to the log it had, so there is one file per submission, and it may not be there yet.
+    """
+    log = last_submission(run).log
+    if follow:
+        yield from _follow_log(run, log, lines, report)
+        return
+    if not log.is_file():
+        raise RunError(
+            f"'{log}' is not there yet",
+            "a job starts its log when it gets nodes",
+            f"Wait for it: seqfit logs {quote(run)} --follow, or see seqfit status {quote(run)}",
+        )
+    yield _last_lines(log.read_text("utf-8", errors="replace"), lines)
+
+
+def _follow_log(run: Path, log: Path, lines: int | None, report: Callable[[str], None]) -> Iterator[str]:
+    status, queried, reported = read_status(run), time.monotonic(), ""
+    text, position = _read_from(log, 0)
+    yield _last_lines(text, lines)
+    while not status.is_over:
+        if position == 0 and status.queue != reported:
+            reported = status.queue
+            report(f"job {status.submission.job}: {reported}")
+        time.sleep(_LOOK_SECONDS)
+        text, position = _read_from(log, position)
+        yield text
+        if time.monotonic() - queried >= _QUERY_SECONDS or _ENDING in text:
+            status, queried = read_status(run), time.monotonic()
+    yield _read_from(log, position)[0]  # what came during the query
+
+
+def _last_lines(text: str, lines: int | None) -> str:
+    return text if lines is None else "".join(text.splitlines(keepends=True)[-lines:])
+
+
+def _read_from(log: Path, position: int) -> tuple[str, int]:
+    """Complete lines after a position, and the new position."""
+    if not log.is_file():
+        return "", position
+    with open(log, "rb") as stream:
+        stream.seek(position)
+        found = stream.read()
+    whole = found[: found.rfind(b"\n") + 1]
+    return whole.decode("utf-8", errors="replace"), position + len(whole)

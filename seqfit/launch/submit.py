@@ -16,7 +16,6 @@ comparison/slurm.py submits its repeats as an array, with its own `JobRequest` a
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.errors import ModelError, RecipeError, RunError, SeqfitError
-from seqfit.hub import is_path, is_remote_code_trusted
+from seqfit.hub import is_path
 from seqfit.launch import slurm
-from seqfit.launch.job_file import JobRequest, build_job_file
-from seqfit.launch.resources import Resources
-from seqfit.launch.site import Site
+from seqfit.launch.job_file import JobRequest
+from seqfit.launch.site import Resources, Site
 from seqfit.launch.slurm import SUBMITTED_RUNS, add_submission, list_runs, read_submissions
 from seqfit.paths import require_file
 from seqfit.recipe import Recipe, SourceRecipe, dump_recipe
@@ -69,9 +67,6 @@ def _check_source(source: SourceRecipe) -> None:
         require_file(path)
 
 
-_PASSED_ON = ("SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "SEQFIT_PREDICTION")
-
-
 @dataclass(frozen=True)
 class Submitted:
     """A job that Slurm has accepted."""
@@ -83,7 +78,7 @@ class Submitted:
 
 @dataclass(frozen=True)
 class ArrayRun:
-    """One run of an array."""
+    """One run of a job."""
 
     recipe: Recipe | str | Path | Mapping[str, Any]
     overrides: Sequence[str]
@@ -91,67 +86,48 @@ class ArrayRun:
 
 
 def prepare_job(
-    recipe: Recipe | str | Path | Mapping[str, Any],
-    overrides: Sequence[str],
-    folder: Path,
-    resources: Resources,
-    site: Site,
-    train_options: Sequence[str] = (),
-    *,
-    is_dry: bool = False,
-) -> tuple[JobRequest, dict[Path, str]]:
-    """The job of one run, checked, and the files it needs; nothing is written yet.
-
-    `train_options`: further arguments of `seqfit train`. `is_dry`: nothing will be submitted, so model and data need
-    not be on this machine.
-    """
-    loaded = load_checked_recipe(recipe, overrides).with_absolute_paths()
-    check_places([] if is_dry else [loaded], site)
-    RunWriter.check_free(folder)
-    place = folder.absolute()
-    return _describe(place, [place], resources, site, train_options), _list_recipes([place], [loaded])
-
-
-def prepare_array(
     runs: Sequence[ArrayRun],
     folder: Path,
     resources: Resources,
     site: Site,
     train_options: Sequence[str] = (),
     *,
+    is_array: bool = False,
     is_dry: bool = False,
-) -> tuple[JobRequest, dict[Path, str]]:
-    """The job of several runs, each in its own directory below `folder`, by its index."""
-    loaded = [_load_of_array(run, site, is_dry=is_dry) for run in runs]
-    if not loaded:
+) -> JobRequest:
+    """The job of one run, or of an array of them, each in its own directory below `folder`; nothing is written yet.
+
+    `train_options`: further arguments of `seqfit train`. `is_dry`: nothing will be submitted, so model and data need
+    not be on this machine.
+    """
+    recipes = [_load(run, site, is_dry=is_dry) for run in runs]
+    if not recipes:
         raise RecipeError("the array has no runs", "it has one task per run", "Give at least one line")
     RunWriter.check_free(folder)
     place = folder.absolute()
-    places = [place / str(number) for number in range(len(loaded))]
-    return _describe(place, places, resources, site, train_options), _list_recipes(places, loaded)
+    places = [place / str(number) for number in range(len(recipes))] if is_array else [place]
+    texts = {run / files.RECIPE: dump_recipe(recipe) for run, recipe in zip(places, recipes, strict=True)}
+    return JobRequest(place, places, resources, site, train_options=train_options, texts=texts)
 
 
-def _load_of_array(run: ArrayRun, site: Site, *, is_dry: bool) -> Recipe:
+def _load(run: ArrayRun, site: Site, *, is_dry: bool) -> Recipe:
     try:
         loaded = load_checked_recipe(run.recipe, run.overrides).with_absolute_paths()
         check_places([] if is_dry else [loaded], site)
     except SeqfitError as error:
-        raise type(error)(f"{run.where}: {error}" if run.where else str(error)) from error
+        if not run.where:
+            raise
+        raise type(error)(f"{run.where}: {error}") from error
     return loaded
 
 
-def list_environment() -> dict[str, str]:
-    """Variables of this environment that the processes of a job use."""
-    return {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)}
-
-
-def submit(job: JobRequest, texts: Mapping[Path, str]) -> Submitted:
+def submit_job(job: JobRequest) -> Submitted:
     """Write the directory, with the files that the job needs, and submit it. Nothing is left where Slurm refuses."""
     slurm.require_slurm()
     existed = job.folder.is_dir()
     try:
-        _write(job, texts)
-        return hand_over(job.folder, dict(enumerate(job.runs)))
+        _write(job)
+        return _hand_over(job.folder, dict(enumerate(job.runs)))
     except RecipeError:
         for entry in job.folder.iterdir():  # all of it is ours: the directory was empty before
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
@@ -160,28 +136,33 @@ def submit(job: JobRequest, texts: Mapping[Path, str]) -> Submitted:
         raise
 
 
-def submit_again(folder: Path) -> Submitted:
-    """Submit the job file of a directory as it is now; its runs are resumed."""
-    return hand_over(
-        folder, find_unfinished(folder, _has_trained, f"Evaluate it with: seqfit evaluate {quote(folder)}")
-    )
+def _has_trained(run: Path) -> bool:
+    return (run / files.MANIFEST).is_file() and Run(run).status == "finished"
 
 
-def find_unfinished(folder: Path, is_finished: Callable[[Path], bool], otherwise: str) -> dict[int, Path]:
-    """Runs that can be submitted again, by their index; RunError where there is none, or one is queued.
+def submit_again(
+    folder: Path,
+    is_finished: Callable[[Path], bool] = _has_trained,
+    otherwise: str = "",
+    before: Callable[[Path], None] = lambda _: None,
+) -> Submitted:
+    """Submit the job file of a directory as it is now; unfinished runs are resumed, `before` is called with each first.
 
-    `otherwise` is what to do where all are finished.
+    RunError where there is none, or one is queued; `otherwise` is what to do where all are finished.
     """
     slurm.require_slurm()
     unfinished = {task: run for task, run in enumerate(list_runs(folder.absolute())) if not is_finished(run)}
     if not unfinished:
-        raise RunError(f"'{folder}' is finished", "a job that is submitted again continues what was stopped", otherwise)
+        change = otherwise or f"Evaluate it with: seqfit evaluate {quote(folder)}"
+        raise RunError(f"'{folder}' is finished", "a job that is submitted again continues what was stopped", change)
     for run in unfinished.values():
         _check_not_queued(run)
-    return unfinished
+    for run in unfinished.values():
+        before(run)
+    return _hand_over(folder, unfinished)
 
 
-def hand_over(folder: Path, runs: Mapping[int, Path]) -> Submitted:
+def _hand_over(folder: Path, runs: Mapping[int, Path]) -> Submitted:
     """Submit the job file; `runs` by their index, of an array those that are to run."""
     place = folder.absolute()
     is_array = (place / SUBMITTED_RUNS).is_file()
@@ -193,35 +174,16 @@ def hand_over(folder: Path, runs: Mapping[int, Path]) -> Submitted:
     return Submitted(job, place, list(runs.values()))
 
 
-def can_submit_again(place: str) -> bool:
-    """Whether it names a directory with a job file."""
-    return (Path(place) / files.JOB).is_file()
-
-
-def _describe(
-    folder: Path, runs: Sequence[Path], resources: Resources, site: Site, train_options: Sequence[str]
-) -> JobRequest:
-    return JobRequest(folder, runs, resources, site, list_environment(), is_remote_code_trusted(), train_options)
-
-
-def _list_recipes(runs: Sequence[Path], recipes: Sequence[Recipe]) -> dict[Path, str]:
-    return {run / files.RECIPE: dump_recipe(recipe) for run, recipe in zip(runs, recipes, strict=True)}
-
-
-def _write(job: JobRequest, texts: Mapping[Path, str]) -> None:
+def _write(job: JobRequest) -> None:
     for run in job.runs:
         with explained_failures(run):
             run.mkdir(parents=True, exist_ok=True)
             (run / files.SUBMISSIONS).touch()  # before the job can start: training accepts the directory
-    for path, text in texts.items():
+    for path, text in job.texts.items():
         write_text(path, text)
     if job.is_array:
         write_text(job.folder / SUBMITTED_RUNS, "".join(f"{run}\n" for run in job.runs))
-    write_text(job.folder / files.JOB, build_job_file(job))
-
-
-def _has_trained(run: Path) -> bool:
-    return (run / files.MANIFEST).is_file() and Run(run).status == "finished"
+    write_text(job.folder / files.JOB, job.text)
 
 
 def _check_not_queued(run: Path) -> None:

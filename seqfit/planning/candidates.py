@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 
 from seqfit.errors import ModelError
 from seqfit.parallel import SHORT_ON_GPU, check_can_split
-from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, PARALLEL_STRATEGIES, GpuLayout
+from seqfit.planning.cluster import DATAPARALLEL, OFFLOAD, ONE_GPU, GpuLayout
 from seqfit.planning.report import Refusal
 from seqfit.recipe import Mistake, ModelRecipe, TrainRecipe
 from seqfit.strategy import Strategy, find_conflicts
@@ -203,7 +203,9 @@ def list_layouts(count: int) -> tuple[GpuLayout, ...]:
     if count == 1:
         return (ONE_GPU,)
     counts = [number for number in (2**power for power in range(1, count.bit_length())) if number < count]
-    layouts = [GpuLayout(parallel, number) for number in (*counts, count) for parallel in PARALLEL_STRATEGIES]
+    layouts = [
+        GpuLayout(parallel, number) for number in (*counts, count) for parallel in (*GpuLayout.STRATEGIES, OFFLOAD)
+    ]
     return (ONE_GPU, *layouts, GpuLayout(DATAPARALLEL, count))
 
 

@@ -27,19 +27,14 @@ bucket. All of this is computed from the trace of one GPU; none of it has been m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from seqfit.hardware import Card
 from seqfit.planning.tape import GRADIENTS, STATE, WEIGHTS
-from seqfit.units import format_share
 
-SCALED_STRATEGIES = ("ddp", "fsdp", "pipeline")
 OFFLOAD, DATAPARALLEL = "offload", "dataparallel"
-PARALLEL_STRATEGIES = (*SCALED_STRATEGIES, OFFLOAD)  # that training has
 ParallelKind = Literal["strong", "weak"]
-LEAST_EFFICIENCY = 0.5  # below this, more processes are reported as not worthwhile
 _BUCKET_BYTES = 25 * 2**20  # of DDP: gradients that are sent together
 _SMALL_COLLECTIVES = 2  # of every step: whether all ranks are well, and the loss
 _FSDP_COLLECTIVES = 3  # per block and micro-batch
@@ -54,6 +49,8 @@ _HOST_BYTES_PER_SECOND = 10e9  # assumed: what one process streams through its h
 class GpuLayout:
     """A parallel strategy and a number of GPUs: ddp x 2."""
 
+    STRATEGIES: ClassVar = ("ddp", "fsdp", "pipeline")  # that `seqfit scale` measures
+
     parallel: str  # "" is one GPU
     count: int
 
@@ -62,7 +59,7 @@ class GpuLayout:
         """Of the strategy that trains with this layout."""
         if self.parallel == OFFLOAD:
             return {"parallel": "fsdp", "offload": True}
-        return {"parallel": self.parallel} if self.parallel in SCALED_STRATEGIES else {}
+        return {"parallel": self.parallel} if self.parallel in self.STRATEGIES else {}
 
     def __str__(self) -> str:
         if not self.parallel:
@@ -105,12 +102,6 @@ def build_card_link(card: Card, count: int) -> Link:
     return Link(card.link_bytes_per_second, HOP_SECONDS * math.log2(max(count, 2)), card.pcie_bytes_per_second)
 
 
-def fit_ring_link(buffer_bytes: int, count: int, seconds: float, latency_seconds: float) -> Link:
-    """From the time of one all-reduce: 2 (n-1)/n of the buffer pass every link."""
-    moving = max(seconds - latency_seconds, 0.1 * seconds)  # a small buffer may take hardly longer than none
-    return Link(2 * (count - 1) / count * buffer_bytes / moving, latency_seconds)
-
-
 @dataclass(frozen=True)
 class RankWork:
     batch_seconds: float  # forwards and backwards of its share
@@ -133,33 +124,32 @@ class RankWork:
             micro_batches = max(1.0, micro_batches / layout.count)
         return replace(self, batch_seconds=self.batch_seconds / layout.count, micro_batches=micro_batches)
 
+    def predict_step(self, layout: GpuLayout, link: Link, *, overlaps: bool = True) -> tuple[float, float]:
+        """Seconds of a step in which each rank does this work, and how many of them are communication or waiting.
 
-def predict_step(layout: GpuLayout, work: RankWork, link: Link, *, overlaps: bool = True) -> tuple[float, float]:
-    """Seconds of a step in which each rank does this work, and how many of them are communication or waiting.
-
-    `overlaps`: GPUs compute while they communicate, processes on a CPU don't.
-    """
-    n, parallel = layout.count, layout.parallel
-    if n == 1:
-        return work.step_seconds, 0.0
-    update_seconds = work.update_seconds
-    if parallel == OFFLOAD:  # the host's update, but small ones are bound by calls, as on the GPU
-        update_seconds = max(update_seconds, _HOST_PASSES * work.gradient_bytes / _HOST_BYTES_PER_SECOND)
-    if parallel not in ("ddp", DATAPARALLEL):
-        update_seconds /= n
-    if parallel == "pipeline":
-        waiting = work.batch_seconds * (n - 1) / work.micro_batches
-    elif parallel == DATAPARALLEL:
-        waiting = 2 * (n - 1) * work.stored_weight_bytes / link.bytes_per_second
-    else:
-        waiting, kind = communication_seconds(layout, work, link), "ddp" if parallel == "ddp" else "fsdp"
-        if overlaps:
-            waiting -= min(_MOST_HIDDEN[kind] * waiting, _HIDDEN_BEHIND[kind] * work.batch_seconds)
-    seconds = work.batch_seconds + update_seconds + waiting
-    if parallel == OFFLOAD:
-        moved_bytes = work.micro_batches * (2 * work.stored_weight_bytes + work.gradient_bytes) / n
-        seconds, waiting = (value + moved_bytes / link.host_bytes_per_second for value in (seconds, waiting))
-    return seconds, waiting
+        `overlaps`: GPUs compute while they communicate, processes on a CPU don't.
+        """
+        n, parallel = layout.count, layout.parallel
+        if n == 1:
+            return self.step_seconds, 0.0
+        update_seconds = self.update_seconds
+        if parallel == OFFLOAD:  # the host's update, but small ones are bound by calls, as on the GPU
+            update_seconds = max(update_seconds, _HOST_PASSES * self.gradient_bytes / _HOST_BYTES_PER_SECOND)
+        if parallel not in ("ddp", DATAPARALLEL):
+            update_seconds /= n
+        if parallel == "pipeline":
+            waiting = self.batch_seconds * (n - 1) / self.micro_batches
+        elif parallel == DATAPARALLEL:
+            waiting = 2 * (n - 1) * self.stored_weight_bytes / link.bytes_per_second
+        else:
+            waiting, kind = communication_seconds(layout, self, link), "ddp" if parallel == "ddp" else "fsdp"
+            if overlaps:
+                waiting -= min(_MOST_HIDDEN[kind] * waiting, _HIDDEN_BEHIND[kind] * self.batch_seconds)
+        seconds = self.batch_seconds + update_seconds + waiting
+        if parallel == OFFLOAD:
+            moved_bytes = self.micro_batches * (2 * self.stored_weight_bytes + self.gradient_bytes) / n
+            seconds, waiting = (value + moved_bytes / link.host_bytes_per_second for value in (seconds, waiting))
+        return seconds, waiting
 
 
 def communication_seconds(layout: GpuLayout, work: RankWork, link: Link) -> float:
@@ -208,8 +198,6 @@ class ScalingFigures:
 
 @dataclass(frozen=True)
 class ScalingRow:
-    """Some processes with one parallel strategy."""
-
     strategy: str
     processes: int
     kind: ParallelKind
@@ -223,30 +211,3 @@ def list_counts(most: int) -> list[int]:
     """1, 2, 4, ... and the last one itself."""
     counts = [2**power for power in range(most.bit_length())]
     return counts if counts[-1] == most else [*counts, most]
-
-
-def compute_efficiency(tokens_per_second: float, count: int, of_one: float) -> float:
-    """1.0 where n processes do n times as much as one."""
-    return tokens_per_second / (count * of_one)
-
-
-def describe_scaling_limits(rows: Sequence[ScalingRow]) -> list[str]:
-    """For each strategy and kind of scaling: the number of GPUs from which more of them are not worthwhile."""
-    sentences: list[str] = []
-    for strategy, kind in dict.fromkeys((row.strategy, row.kind) for row in rows):
-        found = [
-            (row.processes, row.predicted.efficiency)
-            for row in rows
-            if (row.strategy, row.kind) == (strategy, kind) and row.predicted
-        ]
-        poor = [(count, efficiency) for count, efficiency in found if efficiency < LEAST_EFFICIENCY]
-        where = f"predicted, {strategy}, {kind} scaling"
-        if poor:
-            count, efficiency = poor[0]
-            before = max((count for count, _ in found if count < poor[0][0]), default=1)
-            share = format_share(efficiency)
-            sentences.append(f"{where}: efficiency falls to {share} with {count} GPUs; use {before} at most.")
-        else:
-            count, efficiency = found[-1]
-            sentences.append(f"{where}: efficiency is still {format_share(efficiency)} with {count} GPUs.")
-    return sentences

@@ -1,9 +1,9 @@
 """How a recipe would scale on GPUs that are not available here, up to hundreds of them. All of it is predicted.
 
 In: a recipe, a card, how many at most, what connects them. Out: a row for 1, 2, 4, ... GPUs, for each parallel
-strategy, strong and weak; or the prediction of one layout. The step of one GPU is the planner's (`StepModel`): its
-kernels at the card's rates. A rank of n runs the same kernels on its own share of the batch, so what does not shrink
-with it (launches, the update, one long example) stays:
+strategy, strong and weak; or the prediction of one layout, this machine's CPU included. The step of one GPU is the
+planner's (`StepModel`): its kernels at the card's rates. A rank of n runs the same kernels on its own share of the
+batch, so what does not shrink with it (launches, the update, one long example) stays:
 
     global batch of 8 examples     1 GPU: 8, 80 ms     4 GPUs: 2 each, 24 ms     16 GPUs: 8 have one, 8 have none
 
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from seqfit.data import CostModel
 from seqfit.errors import RecipeError
-from seqfit.hardware import Card
+from seqfit.hardware import Card, probe_machine
 from seqfit.model import read_model_shape
 from seqfit.parallel import build_rule
 from seqfit.planning.candidates import Variant, build_variant, find_refusals
@@ -35,21 +35,22 @@ from seqfit.planning.cluster import (
     ScalingFigures,
     ScalingRow,
     build_card_link,
-    compute_efficiency,
     list_counts,
     memory_change,
-    predict_step,
 )
+from seqfit.planning.memory import sum_categories
+from seqfit.planning.report import LayoutPrediction
 from seqfit.planning.request import build_request, choose_precision_name
-from seqfit.planning.search import PlanRequest, check_precision, model_variant, search_quickly
+from seqfit.planning.search import PlanRequest, check_precision, model_variant, predict_strategy, search_quickly
 from seqfit.planning.shape import Shape
 from seqfit.planning.step_model import StepModel
 from seqfit.planning.tape import CATEGORIES
-from seqfit.planning.target import Target, card_target
+from seqfit.planning.target import Target, card_target, cpu_target
 from seqfit.planning.timing import Rates
 from seqfit.progress import Progress
 from seqfit.recipe import Recipe, TrainRecipe, report_mistakes
-from seqfit.strategy import Strategy, load_strategy
+from seqfit.strategy import Strategy, check_processes, load_strategy
+from seqfit.units import format_bytes
 
 _SAMPLED_STEPS = 12  # of the data's, whose mean is a step
 
@@ -64,16 +65,6 @@ class ClusterPrediction:
     rates_source: str
     examples: float  # of a global batch, on average
     rows: list[ScalingRow]
-
-
-@dataclass(frozen=True)
-class LayoutPrediction:
-    """One layout of a recipe's own strategy."""
-
-    total_bytes: int  # of the GPU that needs most
-    step_seconds: float
-    tokens_per_second: float
-    parts: dict[str, int]  # of the peak, by category; empty where ranks have different rows
 
 
 @dataclass(frozen=True)
@@ -150,15 +141,43 @@ def predict_cluster(
     )
 
 
-def predict_layout(recipe: Recipe, card: Card, parallel: str, count: int) -> LayoutPrediction:
-    """The recipe's own strategy on several GPUs: ranks that share the rows of a batch, or stages of a pipeline."""
-    if parallel == "pipeline":
+def predict_stated(recipe: Recipe, card: Card | None, count: int) -> LayoutPrediction:
+    """The recipe's own strategy on one device, as ranks that share the rows of a batch, or as stages of a pipeline.
+
+    Without a card: on this machine's CPU.
+    """
+    strategy = load_strategy(recipe)
+    check_processes(strategy, count)
+    if card is None or count == 1:
+        return _predict_one(recipe, strategy, cpu_target(probe_machine()) if card is None else card_target(card, 1))
+    if strategy.parallel == "pipeline":
         return _predict_pipeline(recipe, card, count)
+    parallel = "ddp" if strategy.parallel == "auto" else strategy.parallel
     rows = predict_cluster(recipe, Cluster(card, count), [parallel]).rows
     figures = next(row.predicted for row in rows if row.kind == "strong" and row.processes == count)
     assert figures is not None
     assert figures.highest_bytes is not None
-    return LayoutPrediction(figures.highest_bytes, figures.step_seconds, figures.tokens_per_second, {})
+    fit = check_fit(figures.highest_bytes, card.usable_bytes)
+    return LayoutPrediction(figures.highest_bytes, figures.step_seconds, figures.tokens_per_second, *fit, {})
+
+
+def _predict_one(recipe: Recipe, strategy: Strategy, target: Target) -> LayoutPrediction:
+    request = build_request(recipe, target)
+    precision = choose_precision_name(strategy, target, request.allow)
+    memory, tape, seconds = predict_strategy(request, strategy, precision)
+    sampled = request.workload.sample()
+    tokens = request.workload.real_tokens(sampled) / len(sampled)
+    fit = check_fit(memory.total_bytes, target.capacity_bytes)
+    if memory.out_of_memory is not None:
+        fit = False, str(memory.out_of_memory)
+    parts = sum_categories(tape.live_at_peak())  # on a card memory.parts has all gradients, also of a step in one piece
+    return LayoutPrediction(memory.total_bytes, seconds, tokens / seconds, *fit, parts)
+
+
+def check_fit(total_bytes: int, capacity_bytes: int) -> tuple[bool, str]:
+    """Whether it fits; if not, how much memory is missing."""
+    short_bytes = total_bytes - capacity_bytes
+    return short_bytes <= 0, "" if short_bytes <= 0 else f"misses by {format_bytes(short_bytes)}"
 
 
 def _predict_pipeline(recipe: Recipe, card: Card, count: int) -> LayoutPrediction:
@@ -170,11 +189,12 @@ def _predict_pipeline(recipe: Recipe, card: Card, count: int) -> LayoutPredictio
     micro_batches = traced.split(sampled)
     seconds = float(traced.model.step_seconds(micro_batches, traced.rates).mean())
     work = traced.model.rank_work(micro_batches, seconds, traced.rates)
-    seconds, _ = predict_step(layout, work.share(layout), build_card_link(card, count))
+    seconds, _ = work.share(layout).predict_step(layout, build_card_link(card, count))
     total_bytes, parts = traced.predict_memory(layout, micro_batches)
     tokens = traced.request.workload.real_tokens(sampled) / len(sampled)
     held = {name: parts[name] // count for name in CATEGORIES if parts.get(name)}
-    return LayoutPrediction(total_bytes, seconds, tokens / seconds, held)
+    fit = check_fit(total_bytes, card.usable_bytes)
+    return LayoutPrediction(total_bytes, seconds, tokens / seconds, *fit, held)
 
 
 def _choose_layout(strategy: Strategy, parallel: str, count: int) -> GpuLayout:
@@ -243,13 +263,13 @@ def _build_row(
     share, grows = shares[count if kind == "strong" else 1], count if kind == "weak" else 1
     work = traced.model.rank_work(share.micro_batches, share.step_seconds, traced.rates)
     layout = _choose_layout(traced.strategy, parallel, count)
-    seconds, communication = predict_step(layout, work, cluster.link(count))
+    seconds, communication = work.predict_step(layout, cluster.link(count))
     tokens = traced.request.workload.real_tokens(traced.steps) / len(traced.steps)
     rate = tokens * grows / seconds
     figures = ScalingFigures(
         step_seconds=seconds,
         tokens_per_second=rate,
-        efficiency=compute_efficiency(rate, count, tokens / shares[1].step_seconds),
+        efficiency=rate / (count * (tokens / shares[1].step_seconds)),
         communication_share=communication / seconds,
         imbalance=share.imbalance,
         highest_bytes=traced.predict_memory(layout, share.micro_batches)[0],

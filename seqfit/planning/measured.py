@@ -20,15 +20,38 @@ import torch
 from numpy.typing import NDArray
 
 from seqfit.data import GlobalBatch, MicroBatch, Padding
-from seqfit.model import choose_weights
+from seqfit.model import ModelConfig, choose_weights
 from seqfit.parallel import BuiltStep, build_step
-from seqfit.planning.fake_step import StepSpec
+from seqfit.planning.device_rules import rules_for
+from seqfit.planning.fake_step import FakeStep, StepSpec
+from seqfit.planning.memory import measure_tape
 from seqfit.planning.shape import Shape, join_micro_batches
+from seqfit.recipe import ModelRecipe, TrainRecipe
 from seqfit.step import Precision, TrainStep, measure_peak
+from seqfit.strategy import Strategy
 from seqfit.tasks import Label
 
 _FIRST_TOKEN, _LAST_TOKEN = 3, 99  # ids that every vocabulary has, after padding and end
 _PADDING = Padding(pad_id=0, decoder_start_id=0)
+_SOURCES, _TARGETS = (180, 163, 90, 121, 44, 178), (20, 3, 17, 9, 11, 5)  # of the step whose peaks are compared
+
+
+def compare_peaks(
+    model_config: ModelConfig, strategy: Strategy, precision: str, device: torch.device
+) -> tuple[int, int]:
+    """Peak bytes of one step of a small model with random weights, predicted and measured."""
+    rules = rules_for("cpu" if device.type == "cpu" else "gpu")
+    spec = StepSpec(model_config, ModelRecipe(path="selftest"), TrainRecipe(), strategy, precision, rules)
+    shape = Shape(_SOURCES, _TARGETS, packed=strategy.batching == "packed")
+    tape = FakeStep(spec).trace([shape])
+    step, batch = build_real_step(spec, device).step, draw_batch([shape])
+    step.run(batch)
+    if device.type == "cpu":
+        return tape.peak_bytes, measure_peak_bytes(step, batch)
+    torch.cuda.reset_peak_memory_stats(device)
+    step.run(batch)
+    torch.cuda.synchronize(device)
+    return measure_tape(tape, rules).allocated_bytes, torch.cuda.max_memory_allocated(device)
 
 
 def build_real_step(spec: StepSpec, device: torch.device = torch.device("cpu")) -> BuiltStep:  # noqa: B008, a value

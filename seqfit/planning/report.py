@@ -108,6 +108,18 @@ class PlanReport:
         )
 
 
+@dataclass(frozen=True)
+class LayoutPrediction:
+    """One layout of a recipe's own strategy."""
+
+    peak_bytes: int  # of the GPU that needs most
+    step_seconds: float
+    tokens_per_second: float
+    fits: bool
+    reason: str  # why it does not fit
+    parts: dict[str, int]  # of tensors at the peak, by category; empty where ranks have different rows
+
+
 def _read_part(stored: dict[str, Any]) -> MemoryPart:
     return MemoryPart(stored["name"], stored["bytes"], [_read_part(part) for part in stored["parts"]])
 

@@ -162,7 +162,6 @@ def _find_workload(recipe: Recipe, assumed: AssumedLengths, data: PreparedData |
 
 
 def _predict_stated(request: PlanRequest, strategy: Strategy) -> tuple[PlannedStrategy, PeakBreakdown]:
-    """The recipe's own strategy on one device."""
     precision = choose_precision_name(strategy, request.target, request.allow)
     memory, tape, seconds = predict_strategy(request, strategy, precision)
     total = memory.total_bytes

@@ -51,7 +51,6 @@ from seqfit.planning.cluster import (
     GpuLayout,
     build_card_link,
     memory_change,
-    predict_step,
 )
 from seqfit.planning.fake_step import FakeStep, StepSpec, build_meta_model
 from seqfit.planning.memory import Memory, explain_peak, measure_steps
@@ -192,7 +191,6 @@ class PlanRequest:
     def split(
         self, strategy: Strategy, batching: Batching, steps: Sequence[npt.NDArray[np.int64]]
     ) -> list[list[Shape]]:
-        """The micro-batches of some steps."""
         return self.workload.split(build_rule(strategy, batching, self.limits), steps)
 
 
@@ -402,7 +400,7 @@ def _try_budgets(
             change = memory_change(layout, parts, model.largest_block_bytes, model.gradient_bytes)
             seconds = work.step_seconds
             if target.card is not None and layout != ONE_GPU:
-                seconds, _ = predict_step(layout, work.share(layout), build_card_link(target.card, layout.count))
+                seconds, _ = work.share(layout).predict_step(layout, build_card_link(target.card, layout.count))
             yield PlanCandidate(
                 variant,
                 lay_out_strategy(strategy, layout),

@@ -235,7 +235,6 @@ class Workload:
     total_steps: int
 
     def split(self, rule: MicroBatchRule, steps: Sequence[npt.NDArray[np.int64]]) -> list[list[Shape]]:
-        """The micro-batches of some steps."""
         return [
             [self._shape(rows, rule) for rows in rule.split(step, self.source_lengths, self.target_lengths)]
             for step in steps

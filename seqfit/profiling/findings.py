@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Literal
@@ -190,8 +190,32 @@ class Finding:
     trainer: str = ""  # the same change for transformers' Trainer
     is_guess: bool = False  # the evidence does not say how much would be gained
 
+    @classmethod
+    def from_json(cls, stored: Any) -> Finding | None:
+        """Of a profile's summary.json; None where it is something else."""
+        known = {entry.name for entry in fields(cls)}
+        try:
+            kept = {name: value for name, value in stored.items() if name in known}
+            cause, change, gain = Cause(kept["cause"]), tuple(kept["change"]), float(kept["gain"])
+            return cls(**{**kept, "cause": cause, "change": change, "gain": gain})
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None
+
 
 Rule = Callable[[Evidence], Finding | None]
+
+
+def find_in_run(run: Run, strategy: Strategy | None) -> list[Finding]:
+    """From recipe, manifest and records; `strategy` is what the run used, where it is known."""
+    stored = run.manifest.get("hardware")
+    hardware = stored if isinstance(stored, Mapping) else {}
+    known = Evidence(
+        on_gpu=hardware.get("device") == "cuda",
+        precision=run.manifest.get("precision"),
+        threads=hardware.get("threads"),
+        cores=hardware.get("cores"),
+    )
+    return find_findings(add_run_evidence(add_recipe(known, run.recipe, strategy), run))
 
 
 def find_findings(evidence: Evidence) -> list[Finding]:

@@ -47,8 +47,14 @@ def report_stage(what: str) -> None:
             (Path(os.environ[WORKER]) / _STAGE).write_text(what, "utf-8")
 
 
-def run_in_child(argv: Sequence[str], out: Path) -> int:
-    """Run `seqfit ARGV` in a worker; its exit code, or an error if a signal killed it. `out` keeps the crash."""
+def run_in_child(argv: Sequence[str], out: Path) -> int | None:
+    """Run `seqfit ARGV` in a worker; its exit code, or an error if a signal killed it. `out` keeps the crash.
+
+    In the worker itself None: it does the work.
+    """
+    if is_worker():
+        begin_work()
+        return None
     with tempfile.TemporaryDirectory(prefix="seqfit-profile-") as folder:
         worker = subprocess.Popen([sys.executable, "-m", "seqfit", *argv], env=os.environ | {WORKER: folder})
         with _passed_on(worker):

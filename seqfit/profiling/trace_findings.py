@@ -12,13 +12,17 @@ Where kernels run for less than 85% of the time and no cause explains it, that i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from seqfit.profiling.candidate import CandidateFinding, TraceContext
 from seqfit.profiling.device_causes import DEVICE_RULES
 from seqfit.profiling.findings import HEALTHY, Cause, Finding
 from seqfit.profiling.host import COMPUTING
 from seqfit.profiling.host_causes import HOST_RULES, LAUNCH_RULES
+from seqfit.profiling.nsight import read_trace
 from seqfit.profiling.replay import UNCHANGED, Replay
-from seqfit.profiling.tables import IDLE_CAUSES, Diagnosis
+from seqfit.profiling.tables import IDLE_CAUSES, Diagnosis, TraceSummary, diagnose, summarise_trace
 from seqfit.units import format_share
 
 # Of two causes with equal gains the first explains the other: syncs come before the launches that follow them.
@@ -27,6 +31,18 @@ _GENERAL = (Cause.LAUNCH_BOUND, Cause.PYTHON)  # what is left of the host's time
 _WAITS = (Cause.WAITING_FOR_DATA, Cause.HOST_SYNCS, Cause.MEMORY_ALLOCATION, *_GENERAL)  # causes of an idle GPU
 _TIE = 0.01  # of two gains this close, the cause that comes first in the table explains the other
 _WORTH = 0.03  # of a step: a replay is exact to about one per cent of it, and less is not worth a change
+
+
+@dataclass(frozen=True)
+class TraceProfile:
+    summary: TraceSummary
+    findings: list[Finding]
+    busy_share: float  # of the time, with a running kernel (on a CPU: an operator)
+
+
+def profile_trace(path: Path) -> TraceProfile:
+    diagnosis = diagnose(read_trace(path))
+    return TraceProfile(summarise_trace(diagnosis), find_in_trace(diagnosis), diagnosis.busy_share)
 
 
 def find_in_trace(diagnosis: Diagnosis) -> list[Finding]:

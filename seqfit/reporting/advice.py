@@ -9,10 +9,10 @@ first of each. None where nothing is found. And the tables of the profile, where
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from seqfit.profiling import Cause, Evidence, Finding, add_recipe, add_run_evidence, find_findings
+from seqfit.profiling import Finding, find_in_run
 from seqfit.reporting.html import Html, disclosure, element, facts, join, section, table
 from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.reporting.runs import ShownRun
@@ -47,7 +47,7 @@ def read_profile(run: ShownRun) -> StoredProfile | None:
     if not stored:
         return None
     given = stored.get("findings")
-    findings = [finding for entry in given or [] if (finding := _read_finding(entry)) is not None]
+    findings = [finding for entry in given or [] if (finding := Finding.from_json(entry)) is not None]
     return StoredProfile(findings, inner(stored, "measurement"), inner(stored, "summary"), inner(stored, "proof"))
 
 
@@ -65,16 +65,6 @@ def show_profile(subject: ReportSubject) -> Html | None:
         *folded,
         note=f"{files.PROFILE}/{files.PROFILE_SUMMARY} of this run.",
     )
-
-
-def _read_finding(given: Any) -> Finding | None:
-    known = {field.name for field in fields(Finding)}
-    try:
-        kept = {name: value for name, value in given.items() if name in known}
-        cause, change, gain = Cause(kept["cause"]), tuple(kept["change"]), float(kept["gain"])
-        return Finding(**{**kept, "cause": cause, "change": change, "gain": gain})
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
 
 
 def _facts(profile: StoredProfile) -> dict[str, object]:
@@ -173,20 +163,10 @@ def find_for(run: ShownRun) -> tuple[Sequence[Finding], bool]:
     profile = read_profile(run)
     if profile is not None:
         return profile.findings, True
-    return ([], False) if run.known_recipe is None else (find_findings(gather_evidence(run)), False)
-
-
-def gather_evidence(run: ShownRun) -> Evidence:
-    """From recipe, manifest and records."""
-    hardware = inner(run.manifest, "hardware")
-    known = Evidence(
-        on_gpu=hardware.get("device") == "cuda",
-        precision=run.manifest.get("precision"),
-        threads=hardware.get("threads"),
-        cores=hardware.get("cores"),
-    )
+    if run.known_recipe is None:
+        return [], False
     used = read_strategy(run.path / files.STRATEGY) if run.strategy_fields else None
-    return add_run_evidence(add_recipe(known, run.recipe, used), run)
+    return find_in_run(run, used), False
 
 
 def _cells(finding: Finding) -> list[object]:

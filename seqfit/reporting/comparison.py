@@ -23,19 +23,10 @@ from seqfit.comparison import (
     HERE,
     CandidateResult,
     Comparison,
-    FairnessCheck,
-    Figure,
     Prediction,
-    Quantity,
-    choose_memory,
-    find_predicted,
+    find_cell,
     find_quantity,
-    format_change,
-    format_mean,
-    format_number,
-    format_ratio,
     list_by_weight,
-    name_device,
     rank_results,
 )
 from seqfit.reporting.charts import Point, draw_points, find_front
@@ -43,7 +34,7 @@ from seqfit.reporting.html import Html, badge, disclosure, element, figure, figu
 from seqfit.reporting.reading import inner
 from seqfit.reporting.runs import counts_tensors, peaks_count_tensors, summarise_runs
 from seqfit.reporting.subject import ReportSubject
-from seqfit.units import format_bytes, format_count, format_seconds
+from seqfit.units import format_bytes, format_count, format_number, format_seconds
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -82,7 +73,7 @@ def show_results(subject: ReportSubject) -> Html | None:
 def _build_table(subject: ReportSubject, comparison: Comparison, names: Sequence[str]) -> Html:
     quantities = [find_quantity(name) for name in names]
     rows = [
-        [_name(result, subject), *(_cell(comparison, result, quantity) for quantity in quantities)]
+        [_name(result, subject), *(_cell(comparison, result, name) for name in names)]
         for result in rank_results(comparison)
     ]
     heads = [element("span", quantity.label, title=quantity.about) for quantity in quantities]
@@ -93,8 +84,8 @@ def _list_predicted(comparison: Comparison) -> list[tuple[str, Html]]:
     """A table for each device, with a title that says that it is predicted."""
     every = [one for result in comparison.results for one in result.predictions]
     shown = []
-    for device in dict.fromkeys(name_device(one.target) for one in every):
-        found = [one for one in every if name_device(one.target) == device]
+    for device in dict.fromkeys(one.device for one in every):
+        found = [one for one in every if one.device == device]
         content = [
             table(
                 ["candidate", "", "peak memory", "time per step", "tokens/s"],
@@ -112,18 +103,16 @@ def show_checklist(subject: ReportSubject) -> Html | None:
     comparison = subject.comparison
     if comparison is None or not comparison.checks:
         return None
-    broken = [check for check in comparison.checks if not check.same]
-    if broken:
-        rows = [_check_row(check) for check in [*broken, *(check for check in comparison.checks if check.same)]]
-        title, note = "Is it fair? No", f"{len(broken)} of {len(rows)} checks failed."
+    rows = [
+        [badge("passed", "good") if check.same else badge("failed", "bad"), check.name, check.detail]
+        for check in sorted(comparison.checks, key=lambda check: check.same)
+    ]
+    if not comparison.is_fair:
+        broken = sum(not check.same for check in comparison.checks)
+        title, note = "Is it fair? No", f"{broken} of {len(rows)} checks failed."
         return section(title, table(["", "check", "details"], rows, class_="judged"), note=note)
-    rows = [_check_row(check) for check in comparison.checks]
     opened = disclosure(f"All {len(rows)} checks passed", table(["", "check", "details"], rows))
     return section("Is it fair? Yes", opened, note="Verified from the run directories.")
-
-
-def _check_row(check: FairnessCheck) -> list[object]:
-    return [badge("passed", "good") if check.same else badge("failed", "bad"), check.name, check.detail]
 
 
 def _name(result: CandidateResult, subject: ReportSubject) -> Html:
@@ -135,30 +124,23 @@ def _name(result: CandidateResult, subject: ReportSubject) -> Html:
     return join([name, *marks])
 
 
-def _cell(comparison: Comparison, result: CandidateResult, quantity: Quantity) -> Html | str:
-    found, baseline = (one.figures.get(quantity.name) for one in (result, comparison.results[0]))
-    if found is not None:
-        value = element("div", format_mean(quantity, found))
-        return value if found.change is None else join([value, _change(found, baseline, quantity)])
-    predicted = None if result.figures else find_predicted(comparison, result, quantity.name)
-    if predicted is None:
+def _cell(comparison: Comparison, result: CandidateResult, name: str) -> Html | str:
+    """The change is coloured as better or worse only if it is significant."""
+    cell = find_cell(comparison, result, name)
+    if cell is None:
         return "–"
-    value = element("div", f"{quantity.format(predicted.ours)} of {quantity.format(predicted.theirs)}")
-    return join(
-        [value, element("div", format_ratio(predicted.ours / predicted.theirs), " ", badge("predicted", "predicted"))]
-    )
-
-
-def _change(found: Figure, baseline: Figure | None, quantity: Quantity) -> Html:
-    """Relative to the baseline; coloured as better or worse only if it is significant."""
-    written = format_change(quantity, found, baseline).rstrip(" ≈?")
+    value, found = element("div", cell.value), cell.figure
+    if found is None:
+        return join([value, element("div", cell.change, " ", badge("predicted", "predicted"))])
+    if found.change is None:
+        return value
+    written, higher_is_better = cell.change.rstrip(" ≈?"), find_quantity(name).higher_is_better
     if found.is_significant is not True:
         reason = "too few repeats to tell" if found.is_significant is None else "not significant"
-        return element("div", f"{written}, {reason}", class_="note")
-    if quantity.higher_is_better is None:
-        return element("div", written, class_="note")
-    is_better = ((found.change or 0.0) > 0) == quantity.higher_is_better
-    return element("div", written, class_="better" if is_better else "worse")
+        return join([value, element("div", f"{written}, {reason}", class_="note")])
+    is_better = (found.change > 0) == higher_is_better
+    judged = "note" if higher_is_better is None else "better" if is_better else "worse"
+    return join([value, element("div", written, class_=judged)])
 
 
 def _list_notes(comparison: Comparison) -> Html | None:
@@ -181,7 +163,7 @@ def _describe_trials(comparison: Comparison) -> str:
     counts = f"{format_number(len(matrix.seeds), 'seed')}, {format_number(matrix.repeats, 'repeat')}"
     steps = f"{matrix.steps:,} steps each, of which {matrix.warm_up} are warm-up and not timed"
     against = f"Ratios are relative to {matrix.baseline.name}, with 95% confidence intervals."
-    gpu = next((name_device(one.target) for one in _predicted_only(comparison)), "")
+    gpu = next((one.device for one in _predicted_only(comparison)), "")
     predicted = f" Predictions are for {gpu}, relative to {matrix.baseline.name} on it." if gpu else ""
     return f"{counts}, {steps}. {against}{predicted}"
 
@@ -228,7 +210,7 @@ def _list_points(subject: ReportSubject) -> dict[str, list[Point]]:
         for found in result.predictions:
             if found.peak_bytes and found.tokens_per_second:
                 name = result.candidate.name
-                points.setdefault(name_device(found.target), []).append(
+                points.setdefault(found.device, []).append(
                     Point(name, found.peak_bytes, found.tokens_per_second, subject.colour(name), is_predicted=True)
                 )
     return points
@@ -243,7 +225,7 @@ def _points_of_runs(subject: ReportSubject) -> Iterator[Point]:
 
 
 def _measured_points(subject: ReportSubject, comparison: Comparison) -> Iterator[Point]:
-    memory = choose_memory(result.figures for result in comparison.results) or ""
+    memory = comparison.memory or ""
     for result in comparison.results:
         size, rate = result.figures.get(memory), result.figures.get("tokens_per_second")
         if size is not None and rate is not None:
@@ -270,8 +252,7 @@ def _describe_memory(subject: ReportSubject) -> str:
         if all(counts_tensors(run, tensors=tensors) for run in subject.runs):
             return "Memory is that of tensors."
         return "Memory is that of the processes, because not every run has measured its tensors."
-    results = subject.comparison.results
-    memory = choose_memory(result.figures for result in results)
+    results, memory = subject.comparison.results, subject.comparison.memory
     if memory == "resident_bytes" and any(result.predictions for result in results):
         return "Measured: resident memory of the process, with Python and its libraries. Predicted: memory of tensors."
     on_gpu = any("reserved_bytes" in result.figures for result in results)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from seqfit.comparison import HERE, CandidateResult, Comparison, choose_memory, name_device
+from seqfit.comparison import HERE, CandidateResult, Comparison
 from seqfit.reporting.charts import bars_height, draw_stacks
 from seqfit.reporting.html import Html, figure, figures, section, table
 from seqfit.reporting.reading import inner, number
@@ -92,11 +92,11 @@ def _describe_difference(peaks: list[_Peak]) -> str:
 def _describe_predictions(subject: ReportSubject) -> str:
     """Which batch and which GPU a comparison's predictions are for."""
     results = () if subject.comparison is None else subject.comparison.results
-    found = [one.target for result in results for one in result.predictions if one.peak_bytes]
+    found = [one for result in results for one in result.predictions if one.peak_bytes]
     if not found:
         return ""
     note = "Predictions are for the largest batch of an epoch, which a short trial may not reach."
-    is_shared = any(name_device(target) != target for target in found)
+    is_shared = any(one.device != one.target for one in found)
     return f"{note} With several GPUs, for the one that needs most." if is_shared else note
 
 
@@ -126,11 +126,10 @@ def _peaks_of_runs(subject: ReportSubject) -> Iterator[_Peak]:
 
 def _peaks_of_results(comparison: Comparison) -> dict[str, list[_Peak]]:
     """Predictions of each candidate on each device; measurements are of this machine."""
-    memory = choose_memory(result.figures for result in comparison.results)
     listed: dict[str, list[_Peak]] = {HERE: []}
     for result in comparison.results:
-        found = {name_device(one.target): _split_peak(one.peak_bytes, one.parts, _CARD) for one in result.predictions}
-        listed[HERE].append(_peak_here(result, found.pop(HERE, {}), memory))
+        found = {one.device: _split_peak(one.peak_bytes, one.parts, _CARD) for one in result.predictions}
+        listed[HERE].append(_peak_here(result, found.pop(HERE, {}), comparison.memory))
         for device, parts in found.items():
             listed.setdefault(device, []).append(_Peak(result.candidate.name, parts, None, "–", is_comparable=False))
     return listed

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from seqfit.comparison import MATRIX, REPORT
+from seqfit.comparison import records
 from seqfit.errors import RunError, SeqfitError, TrainingFailed
 from seqfit.reporting.advice import show_advice, show_profile
 from seqfit.reporting.comparison import show_checklist, show_pareto, show_results
@@ -61,7 +61,7 @@ def report(run_or_paths: Run | str | Path | Sequence[str | Path], out: Path | No
     """Write the page and return its path: by default in the directory of a single run, else report.html here."""
     paths = _list_paths(run_or_paths)
     for path in paths:
-        if not (path / SCALING).is_file() and not (path / MATRIX).is_file() and not any(find_runs(path)):
+        if not (path / SCALING).is_file() and not (path / records.MATRIX).is_file() and not any(find_runs(path)):
             Run(path)  # raises the error
     title, parts = build_parts(paths)
     written = out or _choose_place(paths)
@@ -99,8 +99,8 @@ def _list_paths(given: Run | str | Path | Sequence[str | Path]) -> list[Path]:
 
 def _choose_place(paths: Sequence[Path]) -> Path:
     if len(paths) > 1:
-        return Path(REPORT)
-    return paths[0] / (files.SUMMARY if (paths[0] / files.MANIFEST).is_file() else REPORT)
+        return Path(records.REPORT)
+    return paths[0] / (files.SUMMARY if (paths[0] / files.MANIFEST).is_file() else records.REPORT)
 
 
 def _build(name: str, build: Callable[[ReportSubject], Html | None], subject: ReportSubject) -> Html | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from seqfit.comparison import HERE, Comparison, name_device
+from seqfit.comparison import HERE, Comparison
 from seqfit.reporting.charts import ChartLine, draw_lines, series_colour
 from seqfit.reporting.html import Html, badge, element, figure, figures, section, table
 from seqfit.reporting.reading import JsonRecord, inner, number
@@ -64,7 +64,7 @@ def _rows_of_comparison(comparison: Comparison) -> Iterator[_Row]:
             mean = None if rate is None else rate.mean
             yield _Row(candidate.name, candidate.processes, "measured", HERE, mean, result.scaling_efficiency)
         for found in result.predictions:
-            one, several = single.get(name_device(found.target)), found.tokens_per_second
+            one, several = single.get(found.device), found.tokens_per_second
             if one and several:
                 share = several / (candidate.processes * one)
                 yield _Row(candidate.name, candidate.processes, "predicted", found.target, several, share)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison import MATRIX, RESULTS, TRIAL_RUNS, Comparison, Trial, load_matrix, read_results
+from seqfit.comparison import Comparison, records
 from seqfit.errors import SeqfitError
 from seqfit.reporting.charts import ACCENT, series_colour, series_dash
 from seqfit.reporting.reading import JsonRecord, inner, number, read_object
@@ -76,7 +76,7 @@ class ReportSubject:
 def read_report_subject(paths: Sequence[Path]) -> ReportSubject:
     """Everything that is there, each run once."""
     paths = _drop_repeated(paths)
-    compared = [path for path in paths if (path / MATRIX).is_file()]
+    compared = [path for path in paths if (path / records.MATRIX).is_file()]
     if len(paths) == 1 and compared:
         return _read_comparison(paths[0])
     places: list[Path] = []
@@ -101,7 +101,7 @@ def find_runs(path: Path) -> Iterator[Path]:
     if (path / files.MANIFEST).is_file():
         yield path
     elif path.is_dir():
-        folder = path / TRIAL_RUNS if (path / MATRIX).is_file() else path
+        folder = path / records.TRIAL_RUNS if (path / records.MATRIX).is_file() else path
         yield from sorted(found.parent for found in folder.glob(f"*/{files.MANIFEST}"))
 
 
@@ -185,20 +185,21 @@ def _read_comparison(folder: Path) -> ReportSubject:
     """From its results; before there are any, only its runs."""
     comparison, gaps = None, []
     try:
-        comparison = read_results(folder / RESULTS)
+        comparison = records.read_results(folder / records.RESULTS)
         matrix = comparison.matrix
     except (SeqfitError, OSError) as error:
-        is_there = (folder / RESULTS).is_file()
-        gaps.append(str(error) if is_there else f"{RESULTS} is not there yet: no repeat has ended")
+        is_there = (folder / records.RESULTS).is_file()
+        gaps.append(str(error) if is_there else f"{records.RESULTS} is not there yet: no repeat has ended")
         try:
-            matrix = load_matrix(folder)
+            matrix = records.load_matrix(folder)
         except (SeqfitError, OSError) as second:
             return ReportSubject(folder.name, group_runs(list(_open_all(folder))), None, [], [*gaps, str(second)])
     groups: dict[str, list[ShownRun]] = {}
     resume = f"seqfit submit {quote(folder)}" if matrix.repeats_are_jobs else f"seqfit compare {quote(folder)} --resume"
     for candidate in matrix.candidates:
-        trials = [Trial(candidate.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds]
-        places = [folder / TRIAL_RUNS / trial.folder for trial in trials]
+        pairs = [(seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds]
+        names = [records.Trial(candidate.name, seed, repeat).folder for seed, repeat in pairs]
+        places = [folder / records.TRIAL_RUNS / name for name in names]
         runs = [run for place in places if (run := open_run(place, place.name, resume)) is not None]
         groups |= {candidate.name: runs} if runs else {}
     return ReportSubject(matrix.name, groups, comparison, [], gaps)

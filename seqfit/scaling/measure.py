@@ -34,7 +34,7 @@ from typing import Any
 from seqfit.errors import PeerLost, PlanError, RecipeError, SeqfitError, TrainingFailed, describe_exit, did_you_mean
 from seqfit.hardware import find_card, probe_machine
 from seqfit.launch import is_launched
-from seqfit.planning import SCALED_STRATEGIES, Cluster, ParallelKind, ScalingRow, list_counts
+from seqfit.planning import Cluster, GpuLayout, ScalingRow, list_counts
 from seqfit.processes import ChildProcess, raise_on_signals, read_last_lines
 from seqfit.recipe import Recipe, dump_recipe
 from seqfit.scaling.rows import ONE_PROCESS, RankFigures, ScalingPlace, build_rows, find_places
@@ -61,7 +61,7 @@ class ScalingOptions:
     parallel: tuple[str, ...]
     steps: int = 5
     repeats: int = 3
-    kind: ParallelKind = "strong"
+    weak: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,12 @@ def choose_options(
 ) -> ScalingOptions | None:
     """What to measure here, by default on 1, 2, 4, ... and all cores or GPUs; None with --gpu and without --nproc."""
     check_counts(steps=steps, repeats=repeats)
-    kind: ParallelKind = "weak" if weak else "strong"
     if nproc is not None:
-        return ScalingOptions(read_counts(nproc), parallel, steps, repeats, kind)
+        return ScalingOptions(read_counts(nproc), parallel, steps, repeats, weak)
     if only_predicts:
         return None
     machine = probe_machine()
-    return ScalingOptions(tuple(list_counts(len(machine.gpus) or machine.cores)), parallel, steps, repeats, kind)
+    return ScalingOptions(tuple(list_counts(len(machine.gpus) or machine.cores)), parallel, steps, repeats, weak)
 
 
 def choose_cluster(
@@ -144,12 +143,13 @@ def read_counts(text: str) -> tuple[int, ...]:
 def read_parallel(text: str) -> tuple[str, ...]:
     """'ddp,fsdp' -> ('ddp', 'fsdp')."""
     names = [name.strip() for name in text.split(",")]
-    wrong = [name for name in names if name not in SCALED_STRATEGIES]
+    known = GpuLayout.STRATEGIES
+    wrong = [name for name in names if name not in known]
     if wrong:
         raise PlanError(
             f"--parallel is '{text}'",
-            f"it lists parallel strategies ({', '.join(SCALED_STRATEGIES)}), separated by commas",
-            did_you_mean(wrong[0], SCALED_STRATEGIES).strip() or "Write it as --parallel ddp,fsdp",
+            f"it lists parallel strategies ({', '.join(known)}), separated by commas",
+            did_you_mean(wrong[0], known).strip() or "Write it as --parallel ddp,fsdp",
         )
     return tuple(dict.fromkeys(names))
 
@@ -176,7 +176,7 @@ def list_groups(
     groups: list[Group] = []
     for name, count in () if options is None else product(options.parallel, options.counts):
         if count > 1 or not groups:
-            growth = count if options is not None and options.kind == "weak" else 1
+            growth = count if options is not None and options.weak else 1
             used = load_checked_recipe(_change(stated, name, growth, is_single=count == 1))
             groups.append(Group(name if count > 1 else ONE_PROCESS[0], count, used.with_absolute_paths()))
     return groups
@@ -225,7 +225,7 @@ def measure_scaling(
     progress("measuring", len(runs), len(runs))
     machine, places = probe_machine(), find_places(found)
     on_gpus = not runs_on_cpu(groups[0].recipe)
-    return build_rows(found, places, options.kind, cores=machine.cores, on_gpus=on_gpus), places
+    return build_rows(found, places, weak=options.weak, cores=machine.cores, on_gpus=on_gpus), places
 
 
 def run_group(group: Group, first: int, steps: int) -> list[RankFigures]:

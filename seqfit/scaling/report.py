@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqfit.errors import RunError
-from seqfit.planning import Cluster, ScalingFigures, ScalingRow, describe_scaling_limits
+from seqfit.planning import Cluster, ScalingFigures, ScalingRow
 from seqfit.recipe import Recipe
 from seqfit.scaling.measure import (
     Group,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from seqfit.planning import ClusterPrediction
 
 JSON_FILE, MARKDOWN_FILE = "scaling.json", "scaling.md"
+LEAST_EFFICIENCY = 0.5  # below this, more processes are reported as not worthwhile
 _FIGURES = ("time per step", "tokens/s", "efficiency", "communication", "imbalance", "peak memory")
 
 
@@ -151,10 +152,10 @@ def describe_conditions(recipe: Recipe, options: ScalingOptions) -> str:
     """What was run, in one line."""
     threads = load_strategy(recipe).threads or 1
     where = f"on a CPU, {threads} thread{'s' if threads > 1 else ''} per process" if runs_on_cpu(recipe) else "on GPUs"
-    batch = "the global batch grows with the processes" if options.kind == "weak" else "the same global batch"
+    batch = "the global batch grows with the processes" if options.weak else "the same global batch"
     model = "/".join(Path(recipe.model.location).parts[-2:])
     counts = f"medians of {options.repeats} x {options.steps} steps"
-    return f"{model} {where}; {options.kind} scaling: {batch}; {counts}"
+    return f"{model} {where}; {'weak' if options.weak else 'strong'} scaling: {batch}; {counts}"
 
 
 def check_place(folder: Path) -> None:
@@ -218,6 +219,28 @@ def _describe_cluster(cluster: Cluster, cards: ClusterPrediction) -> list[str]:
         f"predicted: a global batch has {cards.examples:.0f} examples on average, so more than "
         f"{cards.examples:.0f} GPUs can't help with strong scaling.",
     ]
+
+
+def describe_scaling_limits(rows: Sequence[ScalingRow]) -> list[str]:
+    """For each strategy and kind of scaling: the number of GPUs from which more of them are not worthwhile."""
+    sentences: list[str] = []
+    for strategy, kind in dict.fromkeys((row.strategy, row.kind) for row in rows):
+        found = [
+            (row.processes, row.predicted.efficiency)
+            for row in rows
+            if (row.strategy, row.kind) == (strategy, kind) and row.predicted
+        ]
+        poor = [(count, efficiency) for count, efficiency in found if efficiency < LEAST_EFFICIENCY]
+        where = f"predicted, {strategy}, {kind} scaling"
+        if poor:
+            count, efficiency = poor[0]
+            before = max((count for count, _ in found if count < poor[0][0]), default=1)
+            share = format_share(efficiency)
+            sentences.append(f"{where}: efficiency falls to {share} with {count} GPUs; use {before} at most.")
+        else:
+            count, efficiency = found[-1]
+            sentences.append(f"{where}: efficiency is still {format_share(efficiency)} with {count} GPUs.")
+    return sentences
 
 
 def _format_memory(figures: ScalingFigures) -> str:

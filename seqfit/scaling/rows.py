@@ -13,17 +13,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from seqfit.planning import (
-    GpuLayout,
-    Link,
-    ParallelKind,
-    RankWork,
-    ScalingFigures,
-    ScalingRow,
-    compute_efficiency,
-    fit_ring_link,
-    predict_step,
-)
+from seqfit.planning import GpuLayout, Link, RankWork, ScalingFigures, ScalingRow
 from seqfit.units import format_share
 
 ONE_PROCESS = ("single", 1)  # the group that all others are compared with
@@ -79,8 +69,14 @@ def find_places(found: _Found) -> list[ScalingPlace]:
     return places
 
 
+def fit_ring_link(buffer_bytes: int, count: int, seconds: float, latency_seconds: float) -> Link:
+    """From the time of one all-reduce: 2 (n-1)/n of the buffer pass every link."""
+    moving = max(seconds - latency_seconds, 0.1 * seconds)  # a small buffer may take hardly longer than none
+    return Link(2 * (count - 1) / count * buffer_bytes / moving, latency_seconds)
+
+
 def build_rows(
-    found: _Found, places: Sequence[ScalingPlace], kind: ParallelKind, *, cores: int, on_gpus: bool
+    found: _Found, places: Sequence[ScalingPlace], *, weak: bool, cores: int, on_gpus: bool
 ) -> list[ScalingRow]:
     """In the order of the groups."""
     single = found[ONE_PROCESS]
@@ -90,7 +86,7 @@ def build_rows(
         ScalingRow(
             strategy=strategy,
             processes=count,
-            kind=kind,
+            kind="weak" if weak else "strong",
             examples=statistics.fmean(ranks[0].examples for ranks in repeats),
             measured=summarise_repeats(repeats, single_rate),
             predicted=None if count == 1 else predict_group(strategy, repeats, single, at[count], hides=on_gpus),
@@ -108,7 +104,7 @@ def summarise_repeats(repeats: _Repeats, single_rate: float) -> ScalingFigures:
     return ScalingFigures(
         step_seconds=statistics.median(map(_step_seconds, repeats)),
         tokens_per_second=rate,
-        efficiency=compute_efficiency(rate, len(repeats[0]), single_rate),
+        efficiency=rate / (len(repeats[0]) * single_rate),
         communication_share=statistics.median(map(_communication_share, repeats)) if all(busy) else None,
         imbalance=statistics.median(max(each) / statistics.fmean(each) - 1 for each in busy) if all(busy) else None,
         highest_bytes=max(peaks),
@@ -132,9 +128,9 @@ def predict_group(
         gradient_bytes=one.gradient_bytes,
         blocks=one.blocks,
     )
-    predicted_seconds, waiting = predict_step(GpuLayout(strategy, count), work, place.link, overlaps=hides)
+    predicted_seconds, waiting = work.predict_step(GpuLayout(strategy, count), place.link, overlaps=hides)
     rate = tokens / predicted_seconds
-    efficiency = compute_efficiency(rate, count, single_tokens / step_seconds)
+    efficiency = rate / (count * (single_tokens / step_seconds))
     return ScalingFigures(predicted_seconds, rate, efficiency, waiting / predicted_seconds, planned)
 
 

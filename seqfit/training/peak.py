@@ -11,7 +11,8 @@ initialise themselves.
 SEQFIT_WATCHED_STEPS=3 measures up to step 3, whether anything was predicted or not: trials of a comparison are measured
 during warm-up. Then the largest of the other steps (above: 17) are kept, and `measure_largest` repeats them after the
 run, outside all timing. Which one needs most memory depends on the model, so there are three measures of size: tokens,
-targets (a head's logits) and pairs of tokens (attention).
+targets (a head's logits) and pairs of tokens (attention). `compare_with_measured` puts the peak and the time of a step
+next to what was predicted.
 
 **Calibration workload.** A virtual machine may be a third slower for a minute because of its neighbours, which none of
 its clocks shows; a step and the workload that follows it slow down alike. So the time of a step in units of the
@@ -31,7 +32,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
@@ -40,9 +41,11 @@ from torch import nn
 
 from seqfit.data import GlobalBatch, MicroBatch
 from seqfit.errors import describe_error
-from seqfit.rundir import EventKind
+from seqfit.planning import RunPrediction
+from seqfit.rundir import EventKind, records
 from seqfit.step import MeasuredPeak, ParallelStrategy, StepClock, TrainStep, measure_peak
 from seqfit.system import quiet_profiler
+from seqfit.telemetry import read_peak_bytes
 from seqfit.training.observer import Observer
 from seqfit.training.trial_variables import CALIBRATED, WATCHED
 
@@ -183,6 +186,68 @@ def _count_pairs(micro_batch: MicroBatch) -> int:
         targets = micro_batch.target_lengths or (0,) * micro_batch.examples
         return sum((source + target) ** 2 for source, target in zip(micro_batch.source_lengths, targets, strict=True))
     return micro_batch.tokens**2 // micro_batch.examples  # padded to the longest
+
+
+@dataclass(frozen=True)
+class PredictionOutcome:
+    """Predicted and measured, as in the manifest."""
+
+    predicted_peak_bytes: int | None
+    measured_peak_bytes: int | None
+    measured_peak_is: str  # of what, and of which steps
+    resident_growth_bytes: int | None  # includes evaluation and what glibc keeps; less what planning freed
+    predicted_step_seconds: float | None
+    measured_step_seconds: float | None
+    predicted_parts: dict[str, int] = field(default_factory=dict)
+    peak_is_of_all_steps: bool = False  # measured; on a CPU a few steps are watched, and others may have needed more
+
+    @property
+    def event(self) -> records.PredictionEvent:
+        """At the end of the run."""
+        return records.PredictionEvent(
+            self.predicted_peak_bytes,
+            self.measured_peak_bytes,
+            self.measured_peak_is,
+            self.predicted_step_seconds,
+            self.measured_step_seconds,
+        )
+
+
+def compare_with_measured(
+    prediction: RunPrediction,
+    device: torch.device,
+    peak: PeakObserver,
+    *,
+    before_bytes: int,
+    step_seconds: float | None,
+) -> PredictionOutcome:
+    """Predicted and measured. `before_bytes` is what the process used before its model was loaded."""
+    if device.type == "cuda":
+        measured_bytes: int | None = torch.cuda.max_memory_reserved(device)
+        measured_is = "reserved by torch's allocator, whole run"
+    else:
+        measured_bytes, measured_is = peak.peak_bytes, peak.describe()
+    return replace(
+        before_the_first_step(prediction),
+        measured_peak_bytes=measured_bytes,
+        measured_peak_is=measured_is,
+        resident_growth_bytes=read_peak_bytes(os.getpid()) - before_bytes,
+        measured_step_seconds=step_seconds,
+        peak_is_of_all_steps=device.type == "cuda" or peak.is_of_all_steps,
+    )
+
+
+def before_the_first_step(prediction: RunPrediction) -> PredictionOutcome:
+    """Nothing measured yet: what stays in the manifest of a run that is killed."""
+    return PredictionOutcome(
+        predicted_peak_bytes=prediction.predicted_peak_bytes,
+        measured_peak_bytes=None,
+        measured_peak_is="not measured: the run has not ended",
+        resident_growth_bytes=None,
+        predicted_step_seconds=prediction.predicted_step_seconds,
+        measured_step_seconds=None,
+        predicted_parts=prediction.predicted_parts,
+    )
 
 
 _WIDTH, _HEADS, _INNER, _ROWS, _TOKENS = 128, 4, 512, 4, 64

@@ -31,6 +31,7 @@ from seqfit.model import (
     read_model_shape,
 )
 from seqfit.parallel import SINGLE_PROCESS, BuiltStep, GatherTarget, World, build_rule, build_step, padding_limits
+from seqfit.planning import RunPrediction, predict_run
 from seqfit.recipe import Recipe
 from seqfit.rundir import EventKind, records
 from seqfit.step import ParallelStrategy, Precision, TrainStep, choose_device, choose_precision, explain_unused_gpu
@@ -38,7 +39,6 @@ from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.tasks import Task, build_task, head_of
 from seqfit.telemetry import read_resident_bytes
 from seqfit.training.coordination import Coordination
-from seqfit.training.measurement import RunPrediction, predict_run
 from seqfit.training.rng import seed_everything
 from seqfit.training.view import TrainingView
 from seqfit.trimming import KeptTokens, check_trimmable, choose_vocabulary, count_tokens, load_trimmed_model, remap_data

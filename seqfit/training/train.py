@@ -38,9 +38,14 @@ from seqfit.strategy import dump_strategy
 from seqfit.telemetry import SamplerProcess
 from seqfit.training.log import describe_step_work
 from seqfit.training.loop import TrainingRun, build_run, train_to_end
-from seqfit.training.measurement import PredictionOutcome, before_the_first_step, compare_with_measured
 from seqfit.training.oom import attempt, find_smaller_micro_batches, limited_memory
-from seqfit.training.peak import PeakObserver, build_calibration_workload
+from seqfit.training.peak import (
+    PeakObserver,
+    PredictionOutcome,
+    before_the_first_step,
+    build_calibration_workload,
+    compare_with_measured,
+)
 from seqfit.training.resume import (
     FINISHED,
     check_exact,

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from seqfit.cli.profile import print_findings, print_proof, print_summary
 from seqfit.profiling.findings import Finding
-from seqfit.profiling.prove import Proof
+from seqfit.profiling.profile import Proof
 from seqfit.profiling.tables import diagnose, summarise_trace
 from seqfit.profiling.trace import Allocation, HostSpan, Op, Trace
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from seqfit.comparison.predicted import check_fit, name_target, predict_candidates, tokenize_ahead
+from seqfit.comparison.predicted import name_target, predict_candidates, tokenize_ahead
 from seqfit.comparison.records import HERE, Matrix, Prediction
 from seqfit.errors import DataError
 from seqfit.hardware.cards import Card, find_card
+from seqfit.planning.report import LayoutPrediction
 from seqfit.recipe.schema import Recipe
 from tests.comparison.comparisons import matrix_of
 
@@ -107,12 +108,12 @@ def test_what_was_planned_before_is_found_in_the_cache(
 ) -> None:
     planned: list[int] = []
 
-    def plan(used: Recipe, card: Card | None, processes: int) -> Prediction:
+    def plan(used: Recipe, card: Card | None, processes: int) -> LayoutPrediction:
         planned.append(processes)
-        return Prediction("", "", 2**30, 0.5, 100.0, True, parts={"weights": 2**29})
+        return LayoutPrediction(2**30, 0.5, 100.0, True, "", {"weights": 2**29})
 
     monkeypatch.setenv("SEQFIT_CACHE", str(tmp_path))
-    monkeypatch.setattr("seqfit.comparison.predicted._plan", plan)
+    monkeypatch.setattr("seqfit.planning.cluster_prediction.predict_stated", plan)
     matrix = matrix_of(recipe=recipe, strategies=["baseline", {"again": []}, "ddp2"], gpus=["rtx3090"])
     before = list(predict_candidates(matrix))
     assert sorted(planned) == [1, 1, 1, 1, 2]  # two of one process on two targets, two processes on the card alone
@@ -137,8 +138,3 @@ def test_data_that_are_not_there_are_told_before_anything_runs(recipe: dict[str,
 def test_targets_are_named_with_their_number() -> None:
     card = find_card("v100-16-sxm")
     assert [name_target(None, 1), name_target(card, 1), name_target(card, 2)] == [HERE, V100, f"2 x {V100}"]
-
-
-def test_what_does_not_fit_says_by_how_much() -> None:
-    assert check_fit(2**30, 2**30) == (True, "")
-    assert check_fit(3 * 2**30, 2**30) == (False, "misses by 2.0 GiB")

@@ -11,7 +11,6 @@ from seqfit.comparison.records import (
     Prediction,
     State,
     StrategyKind,
-    name_device,
 )
 from tests.comparison.made_runs import MATRIX
 
@@ -150,5 +149,5 @@ def test_all_are_compared_by_the_same_kind_of_memory() -> None:
 
 
 def test_two_gpus_are_of_the_kind_of_one() -> None:
-    assert name_device("2 x Tesla V100") == "Tesla V100"
-    assert name_device("this machine") == "this machine"
+    for target, device in (("2 x Tesla V100", "Tesla V100"), ("this machine", "this machine")):
+        assert Prediction("ddp2", target, None, None, None, None).device == device

@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.comparison.records import Candidate, CandidateResult, Comparison, Prediction, Trial, dump_predictions
-from seqfit.comparison.results import collect_comparison, read_results, write_results
+from seqfit.comparison.records import (
+    Candidate,
+    CandidateResult,
+    Comparison,
+    Prediction,
+    Trial,
+    dump_predictions,
+    read_results,
+)
+from seqfit.comparison.results import collect_comparison, write_results
 from seqfit.rundir import files
 from tests.comparison.made_runs import BASELINE, FP16, MATRIX, RECOMPUTE, add_end, add_trial, make_folder, play, several
 

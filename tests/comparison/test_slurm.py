@@ -12,7 +12,6 @@ import pytest
 from seqfit.comparison import repeats as running
 from seqfit.comparison import slurm as module
 from seqfit.comparison.compare import compare
-from seqfit.comparison.options import read_options
 from seqfit.comparison.records import (
     RESULTS,
     TRIAL_RUNS,
@@ -27,18 +26,15 @@ from seqfit.comparison.records import (
 )
 from seqfit.comparison.slurm import (
     describe_node,
-    is_complete,
     is_submitted,
     prepare_repeats,
     read_repeats,
-    resubmit_repeats,
     run_repeat,
-    submit_repeats,
+    submit_again,
 )
 from seqfit.comparison.trial import Tick
 from seqfit.errors import RecipeError, RunError, Stopped
-from seqfit.launch.resources import choose_resources
-from seqfit.launch.site import Site
+from seqfit.launch.site import Resources, Site
 from seqfit.launch.submit import Submitted
 from seqfit.recipe.load import load_recipe
 from tests.comparison.comparisons import pretend, recipe_values
@@ -48,6 +44,10 @@ __all__ = ["fake_slurm", "workplace"]
 
 OUT = Path("c")
 pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def is_complete(folder: Path) -> bool:
+    return not running.find_all_missing(load_matrix(folder), read_outcomes(folder))
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +68,9 @@ def predicted(monkeypatch: pytest.MonkeyPatch, workplace: Path) -> list[int]:
 
 def give(site: Site | None = None, options: dict[str, Any] | None = None, **asked: Any) -> Submitted:
     settings = site or Site()
-    resources = choose_resources(settings, **({"gpus_per_node": 0, "processes_per_node": 2} | (options or {})))
-    wanted = read_options(None, {"strategies": "baseline,recompute,ddp2", "repeats": 2, "steps": 5} | asked)
-    return submit_repeats(prepare_repeats(recipe_values(), (), wanted, OUT, resources, settings))
+    resources = Resources.choose(settings, **({"gpus_per_node": 0, "processes_per_node": 2} | (options or {})))
+    wanted = {"strategies": "baseline,recompute,ddp2", "repeats": 2, "steps": 5} | asked
+    return prepare_repeats(recipe_values(), (), wanted, OUT, resources, settings).submit()
 
 
 def test_the_folder_has_the_matrix_the_job_and_a_place_for_each_round(fake_slurm: FakeSlurm) -> None:
@@ -93,9 +93,9 @@ def test_what_can_run_is_judged_by_the_nodes_that_are_asked_for() -> None:
     assert unavailable == {"baseline": "", "recompute": "", "ddp2": ""}
     assert "strategy.device=cpu" not in str(load_matrix(OUT).candidates)
     for name in ("v100-16-sxm", "v100"):
-        node = describe_node(choose_resources(Site(), gpus_per_node=2), Site(gpu_type=name))
+        node = describe_node(Resources.choose(Site(), gpus_per_node=2), Site(gpu_type=name))
         assert [(gpu.index, gpu.card is None or gpu.card.has_bf16) for gpu in node.gpus] == [(0, False), (1, False)]
-    assert describe_node(choose_resources(Site(), gpus_per_node=1), Site(gpu_type="weird")).gpus[0].card is None
+    assert describe_node(Resources.choose(Site(), gpus_per_node=1), Site(gpu_type="weird")).gpus[0].card is None
 
 
 @pytest.mark.usefixtures("fake_slurm")
@@ -140,12 +140,12 @@ def test_a_comparison_that_runs_elsewhere_is_not_run_here(fake_slurm: FakeSlurm)
 def test_only_repeats_that_are_not_finished_are_submitted_again(fake_slurm: FakeSlurm) -> None:
     give()
     run_repeat(OUT, 0)
-    submitted = resubmit_repeats(OUT)
+    submitted = submit_again(OUT)
     assert fake_slurm.asked("sbatch")[-1].startswith("--parsable --array=1 ")
     assert [run.name for run in submitted.runs] == ["1"]
     run_repeat(OUT, 1)
     with pytest.raises(RunError, match="'c' is finished"):
-        resubmit_repeats(OUT)
+        submit_again(OUT)
 
 
 @pytest.mark.usefixtures("fake_slurm")
@@ -185,7 +185,7 @@ def test_trials_that_failed_are_tried_again_by_a_new_submission(monkeypatch: pyt
     monkeypatch.setattr(running, "run_trial", fail)
     run_repeat(OUT, 0)
     assert is_complete(OUT)
-    assert [run.name for run in resubmit_repeats(OUT).runs] == ["0"]
+    assert [run.name for run in submit_again(OUT).runs] == ["0"]
     left = sorted((outcome.candidate, outcome.repeat) for outcome in read_outcomes(OUT) if outcome.repeat == 0)
     assert left == [("baseline", 0), ("ddp2", 0)]
 
@@ -223,8 +223,8 @@ def test_where_slurm_refuses_nothing_is_left_behind(fake_slurm: FakeSlurm) -> No
 
 @pytest.mark.usefixtures("fake_slurm")
 def test_a_recipe_that_names_its_device_keeps_it_or_is_refused() -> None:
-    wanted = read_options(None, {"strategies": "baseline", "repeats": 1, "steps": 5})
-    recipe, on_gpu = recipe_values(strategy={"device": "cpu"}), choose_resources(Site(), gpus_per_node=1)
+    wanted = {"strategies": "baseline", "repeats": 1, "steps": 5}
+    recipe, on_gpu = recipe_values(strategy={"device": "cpu"}), Resources.choose(Site(), gpus_per_node=1)
     with pytest.raises(RecipeError, match=r"the device is cpu, and --gpus-per-node is 1"):
         prepare_repeats(recipe, (), wanted, OUT, on_gpu, Site())
 

@@ -5,23 +5,22 @@ from typing import Any
 import pytest
 
 from seqfit.errors import RecipeError
-from seqfit.launch.resources import choose_resources
-from seqfit.launch.site import Site
+from seqfit.launch.site import Resources, Site
 
 
 def test_each_gpu_has_a_process() -> None:
-    asked = choose_resources(Site(), nodes=2, gpus_per_node=4)
+    asked = Resources.choose(Site(), nodes=2, gpus_per_node=4)
     assert (asked.processes_per_node, asked.cpus_per_process, asked.cpus_per_node) == (4, 4, 16)
 
 
 def test_a_cluster_without_gpus_has_as_many_processes_as_are_asked_for() -> None:
-    asked = choose_resources(Site(), gpus_per_node=0, processes_per_node=3, cpus_per_process=2)
+    asked = Resources.choose(Site(), gpus_per_node=0, processes_per_node=3, cpus_per_process=2)
     assert (asked.gpus_per_node, asked.processes_per_node, asked.cpus_per_node) == (0, 3, 6)
 
 
 def test_an_option_goes_before_the_profile() -> None:
     site = Site(time="1:00:00", partition="slow", memory="8G", cpus_per_process=3)
-    asked = choose_resources(site, time="2:00:00", partition="fast")
+    asked = Resources.choose(site, time="2:00:00", partition="fast")
     assert (asked.time, asked.partition, asked.memory, asked.cpus_per_process) == ("2:00:00", "fast", "8G", 3)
 
 
@@ -38,4 +37,4 @@ def test_an_option_goes_before_the_profile() -> None:
 )
 def test_impossible_resources_are_errors_in_three_parts(options: dict[str, Any], said: str) -> None:
     with pytest.raises(RecipeError, match=said):
-        choose_resources(Site(), **options)
+        Resources.choose(Site(), **options)

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from seqfit.launch.job_file import JobRequest, build_job_file, uses_this_python
-from seqfit.launch.resources import choose_resources
-from seqfit.launch.site import Scratch, Site
+from seqfit.launch.job_file import JobRequest, build_job_file
+from seqfit.launch.site import Resources, Scratch, Site
 
 RUN = Path("/home/ada/runs/demo")
 
 
 def make_job(site: Site | None = None, **options: Any) -> JobRequest:
     settings = site or Site()
-    return JobRequest(RUN, [RUN], choose_resources(settings, **options), settings, {})
+    return JobRequest(RUN, [RUN], Resources.choose(settings, **options), settings, {})
 
 
 def options_of(text: str) -> list[str]:
@@ -126,8 +125,8 @@ def test_further_options_of_training_reach_every_try_as_they_are() -> None:
 
 @pytest.mark.parametrize("own", [{"python": "python3"}, {"setup": ["x"]}, {"modules": ["x"]}, {"container": "x"}])
 def test_nodes_run_the_python_of_the_one_who_submits_unless_the_site_says_otherwise(own: dict[str, Any]) -> None:
-    assert uses_this_python(Site())
-    assert not uses_this_python(Site(**own))
+    assert Site().uses_this_python
+    assert not Site(**own).uses_this_python
     assert sys.executable not in build_job_file(make_job(Site(**own)))
 
 

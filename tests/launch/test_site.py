@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.errors import RecipeError
-from seqfit.launch.site import Site, find_profile, load_site, read_site
+from seqfit.launch.site import Site, find_profile, read_site
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "clusters"
 
@@ -16,7 +16,7 @@ def profile(workplace: Path) -> Path:
 
 
 def test_without_a_profile_there_are_the_defaults(workplace: Path) -> None:
-    assert load_site(None) == (Site(), None)
+    assert Site.load(None) == Site()
 
 
 def test_an_option_goes_before_the_variable_and_that_before_the_home_directory(
@@ -36,10 +36,10 @@ def test_a_profile_that_is_not_there_is_named_with_where_it_was_said(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RecipeError, match=r"--profile is 'no\.yaml', and there is no such file\. .* examples/clusters"):
-        load_site(Path("no.yaml"))
+        Site.load(Path("no.yaml"))
     monkeypatch.setenv("SEQFIT_PROFILE", "no.yaml")
     with pytest.raises(RecipeError, match=r"SEQFIT_PROFILE is 'no\.yaml'"):
-        load_site(None)
+        Site.load(None)
 
 
 def test_all_mistakes_of_a_profile_are_reported_together(profile: Path) -> None:

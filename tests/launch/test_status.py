@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.launch.slurm import read_status, suggest_next
+from seqfit.launch.slurm import read_status
 from tests.launch.fixtures import FakeSlurm, write_progress
 
 
@@ -12,7 +12,7 @@ def test_a_job_that_waits_says_why(submitted_run: Path, fake_slurm: FakeSlurm) -
     fake_slurm.says("PENDING", Reason="Priority")
     standing = read_status(submitted_run)
     assert (standing.queue, standing.status, standing.step) == ("PENDING (Priority)", None, None)
-    assert suggest_next(standing) == "seqfit logs runs/demo --follow"
+    assert standing.next_step == "seqfit logs runs/demo --follow"
 
 
 def test_a_job_that_runs_says_where_and_how_far_it_is(submitted_run: Path, fake_slurm: FakeSlurm) -> None:
@@ -29,7 +29,7 @@ def test_the_status_of_a_forgotten_job_comes_from_its_directory(submitted_run: P
     write_progress(submitted_run, "finished", 50, resumed=[1.0, 2.0])
     standing = read_status(submitted_run)
     assert (standing.queue, standing.status, standing.restarts) == ("not in the queue", "finished", 2)
-    assert suggest_next(standing) == "seqfit evaluate runs/demo"
+    assert standing.next_step == "seqfit evaluate runs/demo"
 
 
 @pytest.mark.usefixtures("fake_slurm")
@@ -37,7 +37,7 @@ def test_a_run_that_ended_early_says_how_to_resume(submitted_run: Path) -> None:
     write_progress(submitted_run, "interrupted", 3)
     standing = read_status(submitted_run)
     assert standing.is_over
-    assert suggest_next(standing) == "see why with seqfit logs runs/demo, then resume with seqfit submit runs/demo"
+    assert standing.next_step == "see why with seqfit logs runs/demo, then resume with seqfit submit runs/demo"
 
 
 @pytest.mark.usefixtures("without_slurm")
@@ -45,4 +45,4 @@ def test_without_slurm_the_directory_still_speaks(submitted_run: Path) -> None:
     write_progress(submitted_run, "running", 3)
     standing = read_status(submitted_run)
     assert (standing.queue, standing.step) == ("Slurm is not on this machine", 3)
-    assert "where Slurm's commands are" in suggest_next(standing)
+    assert "where Slurm's commands are" in standing.next_step

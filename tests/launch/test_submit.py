@@ -10,9 +10,8 @@ import pytest
 
 from seqfit.errors import DataError, ModelError, RecipeError, RunError
 from seqfit.launch import slurm
-from seqfit.launch.resources import choose_resources
-from seqfit.launch.site import Site
-from seqfit.launch.submit import ArrayRun, Submitted, can_submit_again, prepare_array, prepare_job, submit, submit_again
+from seqfit.launch.site import Resources, Site
+from seqfit.launch.submit import ArrayRun, Submitted, prepare_job, submit_again, submit_job
 from seqfit.recipe.load import load_recipe
 from seqfit.rundir import files
 from seqfit.rundir.writer import RunWriter
@@ -22,7 +21,8 @@ OUT = Path("runs/mine")
 
 
 def give(recipe: Path, *overrides: str, out: Path = OUT, **options: Any) -> Submitted:
-    return submit(*prepare_job(recipe, overrides, out, choose_resources(Site(), **options), Site()))
+    runs = [ArrayRun(recipe, overrides)]
+    return submit_job(prepare_job(runs, out, Resources.choose(Site(), **options), Site()))
 
 
 def test_the_directory_has_the_recipe_the_job_file_and_the_number(recipe_file: Path, fake_slurm: FakeSlurm) -> None:
@@ -99,22 +99,23 @@ def test_a_model_or_data_that_is_not_there_is_refused_before_anything_is_written
         give(recipe_file, override)
     lines = [ArrayRun(recipe_file, words, f"sweep.txt, line {n}") for n, words in enumerate([[], [override]], 1)]
     with pytest.raises(kind, match=r"^sweep\.txt, line 2: .*" + message):
-        prepare_array(lines, OUT, choose_resources(Site()), Site())
+        prepare_job(lines, OUT, Resources.choose(Site()), Site(), is_array=True)
     assert not OUT.exists()
     assert fake_slurm.asked("sbatch") == []
 
 
 def test_places_are_not_looked_for_in_a_dry_run_nor_where_a_container_has_its_own(recipe_file: Path) -> None:
     boxed = Site(container="apptainer exec image.sif")
-    prepare_job(recipe_file, ["model.path=/box/t5"], OUT, choose_resources(boxed), boxed)
-    prepare_job(recipe_file, ["model.path=/box/t5"], OUT, choose_resources(Site()), Site(), is_dry=True)
+    runs = [ArrayRun(recipe_file, ["model.path=/box/t5"])]
+    prepare_job(runs, OUT, Resources.choose(boxed), boxed)
+    prepare_job(runs, OUT, Resources.choose(Site()), Site(), is_dry=True)
 
 
 def test_a_pair_of_parallel_files_is_there_by_its_stem(recipe_file: Path) -> None:
     for language in ("en", "de"):
         recipe_file.with_name(f"train.{language}").write_text("a\n")
     stem = ["data.path=train", "data.languages=[en, de]", "task.source={en}", "task.target={de}"]
-    prepare_job(recipe_file, stem, OUT, choose_resources(Site()), Site())
+    prepare_job([ArrayRun(recipe_file, stem)], OUT, Resources.choose(Site()), Site())
 
 
 def test_a_directory_that_holds_something_is_refused(recipe_file: Path, fake_slurm: FakeSlurm) -> None:
@@ -147,7 +148,6 @@ def test_an_edited_job_file_is_submitted_again_as_it_is(recipe_file: Path, fake_
     give(recipe_file)
     edited = (OUT / files.JOB).read_text().replace("--nodes=1", "--nodes=3")
     (OUT / files.JOB).write_text(edited)
-    assert can_submit_again(str(OUT))
     submit_again(OUT)
     assert (OUT / files.JOB).read_text() == edited
     assert len(fake_slurm.asked("sbatch")) == 2
@@ -174,7 +174,7 @@ def test_a_finished_run_is_not_submitted_again(recipe_file: Path) -> None:
 
 def test_an_array_has_one_job_file_and_a_directory_for_each_run(recipe_file: Path, fake_slurm: FakeSlurm) -> None:
     runs = [ArrayRun(recipe_file, [f"seed={seed}"]) for seed in (1, 2, 3)]
-    submitted = submit(*prepare_array(runs, OUT, choose_resources(Site()), Site()))
+    submitted = submit_job(prepare_job(runs, OUT, Resources.choose(Site()), Site(), is_array=True))
     place = OUT.absolute()
     assert [load_recipe(run).seed for run in submitted.runs] == [1, 2, 3]
     assert (OUT / "runs.txt").read_text() == f"{place}/0\n{place}/1\n{place}/2\n"
@@ -185,7 +185,7 @@ def test_an_array_has_one_job_file_and_a_directory_for_each_run(recipe_file: Pat
 
 def test_of_an_array_only_what_is_not_finished_is_submitted_again(recipe_file: Path, fake_slurm: FakeSlurm) -> None:
     runs = [ArrayRun(recipe_file, [f"seed={seed}"]) for seed in range(3)]
-    submit(*prepare_array(runs, OUT, choose_resources(Site()), Site()))
+    submit_job(prepare_job(runs, OUT, Resources.choose(Site()), Site(), is_array=True))
     (OUT / "1" / files.MANIFEST).write_text('{"status": "finished"}')
     submit_again(OUT)
     assert fake_slurm.asked("sbatch")[-1] == f"--parsable --array=0,2 {OUT.absolute()}/job.sbatch"
@@ -194,4 +194,4 @@ def test_of_an_array_only_what_is_not_finished_is_submitted_again(recipe_file: P
 
 def test_an_array_without_runs_is_an_error(workplace: Path) -> None:
     with pytest.raises(RecipeError, match="the array has no runs"):
-        prepare_array([], OUT, choose_resources(Site()), Site())
+        prepare_job([], OUT, Resources.choose(Site()), Site(), is_array=True)

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from seqfit.launch.job_file import JobRequest, build_job_file, describe_job_work, own_codes
-from seqfit.launch.resources import choose_resources
-from seqfit.launch.site import Site
+from seqfit.launch.site import Resources, Site
 
 FOLDER = Path("/home/ada/comparisons/my demo")
 ROUNDS = [FOLDER / "repeats" / str(number) for number in range(3)]
 COMPARISON = JobRequest(
-    FOLDER, ROUNDS, choose_resources(Site(), gpus_per_node=2), Site(python="python3"), {}, is_comparison=True
+    FOLDER, ROUNDS, Resources.choose(Site(), gpus_per_node=2), Site(python="python3"), {}, is_comparison=True
 )
 TRAINING = replace(COMPARISON, runs=[FOLDER], is_comparison=False)
 
@@ -38,7 +37,7 @@ def test_trials_start_their_own_processes_so_the_job_tells_nobody_how_many_meet(
 
 def test_rounds_that_compute_on_cores_have_their_node_alone() -> None:
     assert "#SBATCH --exclusive" not in build_job_file(COMPARISON)  # its GPUs are its own
-    on_cores = replace(COMPARISON, resources=choose_resources(Site(), gpus_per_node=0))
+    on_cores = replace(COMPARISON, resources=Resources.choose(Site(), gpus_per_node=0))
     assert "#SBATCH --exclusive\n" in build_job_file(on_cores)
     assert "#SBATCH --exclusive" not in build_job_file(replace(on_cores, runs=[FOLDER], is_comparison=False))
 

@@ -12,16 +12,10 @@ from seqfit.planning.cluster import (
     GpuLayout,
     Link,
     RankWork,
-    ScalingFigures,
-    ScalingRow,
     build_card_link,
     communication_seconds,
-    compute_efficiency,
-    describe_scaling_limits,
-    fit_ring_link,
     list_counts,
     memory_change,
-    predict_step,
 )
 from seqfit.planning.tape import ACTIVATIONS, GRADIENTS, STATE, WEIGHTS
 
@@ -45,16 +39,11 @@ DDP, FSDP = GpuLayout("ddp", 2), GpuLayout("fsdp", 2)
 
 
 def on_cpu(layout: GpuLayout, work: RankWork = WORK) -> tuple[float, float]:
-    return predict_step(layout, work, FAST, overlaps=False)
+    return work.predict_step(layout, FAST, overlaps=False)
 
 
 def on_cards(layout: GpuLayout, one_card: RankWork = ONE_CARD) -> float:
-    return predict_step(layout, one_card.share(layout), build_card_link(CARD, layout.count))[0]
-
-
-def row(count: int, efficiency: float, kind: str = "strong") -> ScalingRow:
-    figures = ScalingFigures(1.0, 1.0, efficiency, 0.0, 0.0)
-    return ScalingRow("ddp", count, kind, 32, None, figures)  # type: ignore[arg-type]
+    return one_card.share(layout).predict_step(layout, build_card_link(CARD, layout.count))[0]
 
 
 def test_the_example_of_the_module_holds() -> None:
@@ -90,12 +79,12 @@ def test_every_collective_has_its_latency() -> None:
 
 
 def test_a_gpu_hides_most_of_the_communication_but_not_more_than_it_computes() -> None:
-    seconds, communication = predict_step(DDP, WORK, FAST)
+    seconds, communication = WORK.predict_step(DDP, FAST)
     assert communication == pytest.approx(0.3)
     assert seconds == pytest.approx(5.3)
     slow = Link(1e8, 0.0)  # ten seconds of communication behind 0.6 x 4 seconds of backward
-    assert predict_step(DDP, WORK, slow)[1] == pytest.approx(10 - 2.4)
-    assert predict_step(FSDP, WORK, slow)[1] == pytest.approx(30 - 4)
+    assert WORK.predict_step(DDP, slow)[1] == pytest.approx(10 - 2.4)
+    assert WORK.predict_step(FSDP, slow)[1] == pytest.approx(30 - 4)
 
 
 def test_ddp_repeats_the_update_and_fsdp_shares_it() -> None:
@@ -172,12 +161,6 @@ def test_a_layout_names_the_fields_of_its_strategy() -> None:
     ]
 
 
-def test_a_link_is_found_from_the_time_of_an_all_reduce() -> None:
-    link = fit_ring_link(8_000_000, 4, seconds=0.013, latency_seconds=0.001)
-    assert link.bytes_per_second == pytest.approx(1.5 * 8_000_000 / 0.012)
-    assert fit_ring_link(8, 2, seconds=1e-4, latency_seconds=2e-4).bytes_per_second > 0  # noise: one took no longer
-
-
 def test_a_ring_is_as_slow_as_its_slowest_part() -> None:
     assert CLUSTER.link(8).bytes_per_second == 300e9
     assert CLUSTER.link(16).bytes_per_second == 25e9
@@ -189,15 +172,3 @@ def test_counts_double_and_end_with_the_last_one() -> None:
     assert list_counts(1) == [1]
     assert list_counts(8) == [1, 2, 4, 8]
     assert list_counts(12) == [1, 2, 4, 8, 12]
-
-
-def test_efficiency_is_one_where_n_processes_do_n_times_as_much() -> None:
-    assert compute_efficiency(300.0, 3, 100.0) == 1.0
-
-
-def test_the_number_of_gpus_from_which_more_are_not_worthwhile_is_reported() -> None:
-    rows = [row(1, 1.0), row(2, 0.8), row(4, 0.45), row(8, 0.2), row(1, 1.0, "weak"), row(2, 0.97, "weak")]
-    assert describe_scaling_limits(rows) == [
-        "predicted, ddp, strong scaling: efficiency falls to 45.0% with 4 GPUs; use 2 at most.",
-        "predicted, ddp, weak scaling: efficiency is still 97.0% with 2 GPUs.",
-    ]

@@ -9,7 +9,7 @@ import pytest
 from seqfit.errors import PlanError, RecipeError
 from seqfit.hardware.cards import find_card
 from seqfit.planning.cluster import Cluster, ScalingRow
-from seqfit.planning.cluster_prediction import ClusterPrediction, predict_cluster
+from seqfit.planning.cluster_prediction import ClusterPrediction, check_fit, predict_cluster
 from seqfit.recipe.schema import Recipe
 from seqfit.validation import load_checked_recipe
 
@@ -131,3 +131,8 @@ def test_offload_takes_less_memory_and_more_time_than_fsdp(recipe: Recipe, predi
     assert here is not None
     assert (away.highest_bytes or 0) < (here.highest_bytes or 0)
     assert away.step_seconds > here.step_seconds
+
+
+def test_what_does_not_fit_says_by_how_much() -> None:
+    assert check_fit(2**30, 2**30) == (True, "")
+    assert check_fit(3 * 2**30, 2**30) == (False, "misses by 2.0 GiB")

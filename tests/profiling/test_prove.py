@@ -9,7 +9,7 @@ import pytest
 from seqfit.errors import RecipeError
 from seqfit.profiling import measure
 from seqfit.profiling.findings import Finding
-from seqfit.profiling.prove import Proof, prove
+from seqfit.profiling.profile import Proof, prove
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
 from seqfit.training.setup import TrainingSetup, build_setup, resolve

@@ -9,7 +9,7 @@ import pytest
 from seqfit.errors import RunError
 from seqfit.planning.cluster import Link, ScalingFigures, ScalingRow
 from seqfit.planning.cluster_prediction import ClusterPrediction
-from seqfit.scaling.report import ScalingReport, check_place, write_scaling
+from seqfit.scaling.report import ScalingReport, check_place, describe_scaling_limits, write_scaling
 from seqfit.scaling.rows import ScalingPlace
 
 ALONE = ScalingRow("single", 1, "strong", 32, ScalingFigures(1.0, 1000.0, 1.0, 0.0, 0.0, 2**30, 2**30), None)
@@ -92,3 +92,16 @@ def test_a_terminal_gets_what_fits_and_notes_below_the_table(width: int) -> None
     assert "predicted: it ends." in text
     assert all(line.count("600 ms") <= 1 for line in text.splitlines())
     assert ("imbalance" in text) is (width == 160)
+
+
+def row(count: int, efficiency: float, kind: str = "strong") -> ScalingRow:
+    figures = ScalingFigures(1.0, 1.0, efficiency, 0.0, 0.0)
+    return ScalingRow("ddp", count, kind, 32, None, figures)  # type: ignore[arg-type]
+
+
+def test_the_number_of_gpus_from_which_more_are_not_worthwhile_is_reported() -> None:
+    rows = [row(1, 1.0), row(2, 0.8), row(4, 0.45), row(8, 0.2), row(1, 1.0, "weak"), row(2, 0.97, "weak")]
+    assert describe_scaling_limits(rows) == [
+        "predicted, ddp, strong scaling: efficiency falls to 45.0% with 4 GPUs; use 2 at most.",
+        "predicted, ddp, weak scaling: efficiency is still 97.0% with 2 GPUs.",
+    ]

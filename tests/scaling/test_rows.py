@@ -13,6 +13,7 @@ from seqfit.scaling.rows import (
     build_rows,
     find_note,
     find_places,
+    fit_ring_link,
     predict_group,
     summarise_repeats,
 )
@@ -98,7 +99,7 @@ def test_a_place_is_found_from_all_groups_of_its_size() -> None:
 def test_rows_keep_the_order_of_the_groups_and_one_process_is_not_predicted() -> None:
     ddp = [replace(rank, reduce_seconds=0.009, exchange_seconds=0.001) for rank in TWO]
     found = {ONE_PROCESS: [[ONE]], ("ddp", 2): [ddp]}
-    rows = build_rows(found, find_places(found), "strong", cores=2, on_gpus=False)
+    rows = build_rows(found, find_places(found), weak=False, cores=2, on_gpus=False)
     assert [(row.strategy, row.processes, row.predicted is None) for row in rows] == [
         ("single", 1, True),
         ("ddp", 2, False),
@@ -116,3 +117,9 @@ def test_what_limits_a_row_is_noted() -> None:
     assert find_note("pipeline", [few], cores=2) == ""
     queued = [replace(rank, queued_seconds=0.14) for rank in TWO]
     assert find_note("ddp", [queued], cores=2).startswith("busy machine, waits for a core 20.")
+
+
+def test_a_link_is_found_from_the_time_of_an_all_reduce() -> None:
+    link = fit_ring_link(8_000_000, 4, seconds=0.013, latency_seconds=0.001)
+    assert link.bytes_per_second == pytest.approx(1.5 * 8_000_000 / 0.012)
+    assert fit_ring_link(8, 2, seconds=1e-4, latency_seconds=2e-4).bytes_per_second > 0  # noise: one took no longer

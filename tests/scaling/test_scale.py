@@ -27,7 +27,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_scale_measures_groups_of_processes_here(given: dict[str, Any]) -> None:
     seqfit.scale(RECIPE, ["train.batch_examples=4"], nproc=[2], parallel=["ddp", "fsdp"], weak=True, repeats=1)
-    assert given["options"] == ScalingOptions((1, 2), ("ddp", "fsdp"), steps=5, repeats=1, kind="weak")
+    assert given["options"] == ScalingOptions((1, 2), ("ddp", "fsdp"), steps=5, repeats=1, weak=True)
     assert [(group.strategy, group.count) for group in given["groups"]] == [("single", 1), ("ddp", 2), ("fsdp", 2)]
     assert [group.recipe.train.batch_examples for group in given["groups"]] == [4, 8, 8]
     assert given["cluster"] is None

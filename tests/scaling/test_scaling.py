@@ -65,7 +65,7 @@ def test_one_and_two_processes_are_measured_and_predicted(recipe: dict[str, Any]
 
 
 def test_weak_scaling_enlarges_the_batch_of_examples_or_tokens(recipe: dict[str, Any]) -> None:
-    options = ScalingOptions((1, 2, 4), ("ddp",), kind="weak")
+    options = ScalingOptions((1, 2, 4), ("ddp",), weak=True)
     batches = [group.recipe.train.batch_examples for group in list_groups(recipe, [], options)]
     assert batches == [8, 16, 32]
     overrides = ["~train.batch_examples", "train.batch_tokens=100"]

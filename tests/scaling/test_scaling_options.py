@@ -46,7 +46,7 @@ def test_by_default_all_cores_or_gpus_are_measured() -> None:
     found = options.choose_options(None, ("ddp",), steps=5, repeats=3, weak=True, only_predicts=False)
     assert found is not None
     assert list(found.counts) == list_counts(len(machine.gpus) or machine.cores)
-    assert found.kind == "weak"
+    assert found.weak
 
 
 def test_an_assumed_network_is_labelled_as_such() -> None:

@@ -18,11 +18,11 @@ from safetensors.torch import load_file
 
 import seqfit
 from seqfit.cli.main import main
+from seqfit.planning import prediction
 from seqfit.planning.timing import TimeLimitReached, check_time_limit, time_limit
 from seqfit.recipe.load import dump_recipe, load_recipe
 from seqfit.rundir import Run, files
 from seqfit.strategy.schema import Strategy
-from seqfit.training import measurement
 from tests.switched_off import prediction_off
 
 Recipe = dict[str, Any]
@@ -33,8 +33,8 @@ FOUND = {"strategy": None, "seconds": 1.0, "bytes": 10**7, "total": 10**7, "part
 @pytest.fixture
 def short(word_recipe: Recipe, tmp_path: Path, monkeypatch: Patch) -> Recipe:
     """A few steps, predicted without traces, which take seconds."""
-    monkeypatch.setattr(measurement, "_predict", lambda *_: dict(FOUND))
-    monkeypatch.setattr(measurement, "import_for_traces", lambda *_: None)
+    monkeypatch.setattr(prediction, "_predict", lambda *_: dict(FOUND))
+    monkeypatch.setattr(prediction, "import_for_traces", lambda *_: None)
     train = {**word_recipe["train"], "steps": 4, "log_every": 1}
     return {**word_recipe, "train": train, "eval": {"every_steps": 4, "limit": 2}}
 
@@ -69,7 +69,7 @@ def never_in_time(*_: Any, **__: Any) -> Any:
 
 def damage_stored(patch: Patch) -> None:
     folder = Path(os.environ["SEQFIT_CACHE"]) / "forecasts"
-    real = measurement.plan_key
+    real = prediction.plan_key
 
     def store_damaged(*given: Any) -> str:
         key = real(*given)
@@ -77,11 +77,11 @@ def damage_stored(patch: Patch) -> None:
         (folder / f"{key}.json").write_text('{"strategy": nu')
         return key
 
-    patch.setattr(measurement, "plan_key", store_damaged)
+    patch.setattr(prediction, "plan_key", store_damaged)
 
 
 def store_something_else(patch: Patch) -> None:
-    patch.setattr(measurement, "_read_stored", lambda *_: {"strategy": {"precision": "fp33"}})
+    patch.setattr(prediction, "_read_stored", lambda *_: {"strategy": {"precision": "fp33"}})
 
 
 def fill_the_cache(patch: Patch) -> None:
@@ -96,11 +96,11 @@ def fill_the_cache(patch: Patch) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Patch], None], str]] = {
-    "the request": (lambda patch: patch.setattr(measurement, "build_request", fail), "RuntimeError: broken for a test"),
-    "the search": (lambda patch: patch.setattr(measurement, "_predict", fail), "RuntimeError: broken for a test"),
-    "its memory": (lambda patch: patch.setattr(measurement, "_predict", run_out), "MemoryError"),
-    "its time": (lambda patch: patch.setattr(measurement, "_predict", never_in_time), "SEQFIT_PREDICTION_SECONDS=60"),
-    "the machine": (lambda patch: patch.setattr(measurement, "probe_machine", fail), "RuntimeError: broken for a test"),
+    "the request": (lambda patch: patch.setattr(prediction, "build_request", fail), "RuntimeError: broken for a test"),
+    "the search": (lambda patch: patch.setattr(prediction, "_predict", fail), "RuntimeError: broken for a test"),
+    "its memory": (lambda patch: patch.setattr(prediction, "_predict", run_out), "MemoryError"),
+    "its time": (lambda patch: patch.setattr(prediction, "_predict", never_in_time), "SEQFIT_PREDICTION_SECONDS=60"),
+    "the machine": (lambda patch: patch.setattr(prediction, "probe_machine", fail), "RuntimeError: broken for a test"),
     "a damaged file": (damage_stored, "the stored prediction is repeated: JSONDecodeError"),
     "a wrong file": (store_something_else, "the stored prediction is damaged and repeated"),
     "a full cache": (fill_the_cache, "it is not stored for the next run: DataError"),
@@ -136,8 +136,8 @@ def test_a_prediction_that_fails_changes_nothing_of_the_run_and_is_an_event_on_i
 
 def test_a_prediction_that_takes_too_long_reports_what_is_used_instead(short: Recipe, monkeypatch: Patch) -> None:
     recipe = load_recipe(short)
-    monkeypatch.setattr(measurement, "_make_prediction", never_in_time)
-    made = measurement.predict_run(recipe, Strategy(), None, torch.device("cpu"))  # type: ignore[arg-type]
+    monkeypatch.setattr(prediction, "_make_prediction", never_in_time)
+    made = prediction.predict_run(recipe, Strategy(), None, torch.device("cpu"))  # type: ignore[arg-type]
     kind, message = made.events[0]
     assert kind == "prediction-failed"
     assert "it took longer than -1 s" in message

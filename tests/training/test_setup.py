@@ -12,11 +12,11 @@ import torch
 import seqfit
 from seqfit.model.load import load_model
 from seqfit.parallel.world import World
+from seqfit.planning.prediction import RunPrediction
 from seqfit.recipe import load as load_module
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.rundir.records import FallbackEvent
 from seqfit.training import setup as training_setup
-from seqfit.training.measurement import RunPrediction
 from seqfit.training.setup import build_setup, resolve
 from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe

@@ -21,7 +21,7 @@ from tests.processes import started
 
 Recipe = dict[str, Any]
 
-# The run directory is tested here; test_measurement.py and tests/cli have both.
+# The run directory is tested here; test_predicted_runs.py and tests/cli have both.
 pytestmark = pytest.mark.usefixtures("no_prediction", "no_telemetry")
 
 

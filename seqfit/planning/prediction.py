@@ -1,4 +1,4 @@
-"""Memory and time of a run, predicted before it starts and compared with what was measured.
+"""Memory and time of a run, predicted before it starts.
 
 In: a recipe, its tokenized data and the device. Out: a `RunPrediction`: the strategy (the recipe's own, or where it has
 none the fastest that fits this machine), its predicted peak and step time. A run that is predicted not to fit is not
@@ -33,31 +33,19 @@ from seqfit.data import CostModel, PreparedData, TokenizedSplit
 from seqfit.errors import describe_error
 from seqfit.hardware import match_card, probe_machine, should_return
 from seqfit.model import ModelConfig, read_model_shape
-from seqfit.planning import (
-    CONTEXT_BYTES,
-    LEAST_STEPS,
-    Memory,
-    PlanRequest,
-    Target,
-    TimeLimitReached,
-    build_request,
-    card_target,
-    choose_precision_name,
-    cpu_target,
-    import_for_traces,
-    plan_key,
-    predict_strategy_quickly,
-    read_factor,
-    record_run,
-    search_quickly,
-    time_limit,
-)
+from seqfit.planning.calibration import LEAST_STEPS, read_factor, record_run
+from seqfit.planning.fake_step import import_for_traces
+from seqfit.planning.memory import CONTEXT_BYTES, Memory
+from seqfit.planning.report import plan_key
+from seqfit.planning.request import build_request, choose_precision_name
+from seqfit.planning.search import PlanRequest, predict_strategy_quickly, search_quickly
+from seqfit.planning.target import Target, card_target, cpu_target
+from seqfit.planning.timing import TimeLimitReached, time_limit
 from seqfit.recipe import Recipe, TrainRecipe
 from seqfit.rundir import EventKind, optional_work, records
 from seqfit.strategy import Strategy
 from seqfit.tasks import head_of
-from seqfit.telemetry import read_peak_bytes, read_resident_bytes
-from seqfit.training.peak import PeakObserver
+from seqfit.telemetry import read_resident_bytes
 from seqfit.units import format_bytes, format_seconds, format_share
 
 SLOW_SECONDS = 60.0  # of a step
@@ -192,31 +180,6 @@ class RunPrediction:
             )
 
 
-@dataclass(frozen=True)
-class PredictionOutcome:
-    """Predicted and measured, as in the manifest."""
-
-    predicted_peak_bytes: int | None
-    measured_peak_bytes: int | None
-    measured_peak_is: str  # of what, and of which steps
-    resident_growth_bytes: int | None  # includes evaluation and what glibc keeps; less what planning freed
-    predicted_step_seconds: float | None
-    measured_step_seconds: float | None
-    predicted_parts: dict[str, int] = field(default_factory=dict)
-    peak_is_of_all_steps: bool = False  # measured; on a CPU a few steps are watched, and others may have needed more
-
-    @property
-    def event(self) -> records.PredictionEvent:
-        """At the end of the run."""
-        return records.PredictionEvent(
-            self.predicted_peak_bytes,
-            self.measured_peak_bytes,
-            self.measured_peak_is,
-            self.predicted_step_seconds,
-            self.measured_step_seconds,
-        )
-
-
 def predict_run(
     recipe: Recipe,
     strategy: Strategy,
@@ -338,43 +301,6 @@ def _read_stored(key: str, events: list[records.PlainEvent]) -> dict[str, Any] |
         events.append((EventKind.PREDICTION_FAILED, f"the stored prediction is repeated: {describe_error(result)}"))
         return None
     return result
-
-
-def compare_with_measured(
-    prediction: RunPrediction,
-    device: torch.device,
-    peak: PeakObserver,
-    *,
-    before_bytes: int,
-    step_seconds: float | None,
-) -> PredictionOutcome:
-    """Predicted and measured. `before_bytes` is what the process used before its model was loaded."""
-    if device.type == "cuda":
-        measured_bytes: int | None = torch.cuda.max_memory_reserved(device)
-        measured_is = "reserved by torch's allocator, whole run"
-    else:
-        measured_bytes, measured_is = peak.peak_bytes, peak.describe()
-    return replace(
-        before_the_first_step(prediction),
-        measured_peak_bytes=measured_bytes,
-        measured_peak_is=measured_is,
-        resident_growth_bytes=read_peak_bytes(os.getpid()) - before_bytes,
-        measured_step_seconds=step_seconds,
-        peak_is_of_all_steps=device.type == "cuda" or peak.is_of_all_steps,
-    )
-
-
-def before_the_first_step(prediction: RunPrediction) -> PredictionOutcome:
-    """Nothing measured yet: what stays in the manifest of a run that is killed."""
-    return PredictionOutcome(
-        predicted_peak_bytes=prediction.predicted_peak_bytes,
-        measured_peak_bytes=None,
-        measured_peak_is="not measured: the run has not ended",
-        resident_growth_bytes=None,
-        predicted_step_seconds=prediction.predicted_step_seconds,
-        measured_step_seconds=None,
-        predicted_parts=prediction.predicted_parts,
-    )
 
 
 def _predict(recipe: Recipe, strategy: Strategy, request: PlanRequest) -> dict[str, Any]:
