@@ -24,7 +24,7 @@ from torch import nn
 
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
-from seqfit.training.setup import TrainingSetup, build_setup, resolve
+from seqfit.training.setup import TrainingSetup, build_setup, resolve_recipe
 from seqfit.training.view import SilentView
 
 WORDS = 400
@@ -108,7 +108,7 @@ def build_with(plant: Plant, size: int = 0) -> Callable[[Recipe], TrainingSetup]
     """Builds jobs with what no recipe can say: a slow source, a hook of the user's."""
 
     def build(recipe: Recipe) -> TrainingSetup:
-        setup, _ = build_setup(resolve(recipe), SilentView())
+        setup, _ = build_setup(resolve_recipe(recipe), SilentView())
         if plant.reads:
             setup.step.model.register_forward_pre_hook(_Reader(plant.reads[size]))
         if not plant.row_seconds:

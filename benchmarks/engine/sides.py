@@ -23,7 +23,7 @@ from benchmarks.engine.workloads import LEARNING_RATE, MODELS, WORKLOADS, build_
 from seqfit.data.tokenized import PreparedData
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe
-from seqfit.training.setup import TrainingSetup, build_setup, resolve
+from seqfit.training.setup import TrainingSetup, build_setup, resolve_recipe
 from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
@@ -93,7 +93,7 @@ def measure_side(run: Run) -> dict[str, Any]:
 def build(run: Run) -> tuple[TrainingSetup, PreparedData]:
     """Our job, as `seqfit train` builds it."""
     recipe = load_checked_recipe(run.recipe(), [f"strategy.{item}" for item in run.strategy])
-    return build_setup(resolve(recipe), SilentView())
+    return build_setup(resolve_recipe(recipe), SilentView())
 
 
 def prepare(runs: list[Run]) -> None:

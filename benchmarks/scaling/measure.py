@@ -117,7 +117,7 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
 
     from seqfit.parallel.world import join_world
     from seqfit.telemetry.host import read_peak_bytes
-    from seqfit.training.setup import build_setup, resolve
+    from seqfit.training.setup import build_setup, resolve_recipe
     from seqfit.training.view import SilentView
     from seqfit.validation import load_checked_recipe
 
@@ -126,7 +126,7 @@ def run_rank(arguments: argparse.Namespace) -> dict[str, Any]:
     recipe["train"]["batch_examples"] = arguments.batch
     loaded = load_checked_recipe(recipe, [f"strategy.{field}" for field in STRATEGIES[arguments.inside]])
     with join_world("cpu") as world:
-        job, _ = build_setup(resolve(loaded), SilentView(), world=world)
+        job, _ = build_setup(resolve_recipe(loaded), SilentView(), world=world)
         job.step.model.train()
         count = 2 + arguments.steps
         found: dict[str, list[Any]] = {"seconds": [], "tokens": [], "imbalance": [], "communication_seconds": []}

@@ -27,7 +27,7 @@ from seqfit.rundir import files
 from seqfit.rundir.reader import RecordFile
 from seqfit.telemetry.recorder import SamplerProcess
 from seqfit.telemetry.summary import _Sample, summarise_host
-from seqfit.training.setup import TrainingSetup, build_setup, resolve
+from seqfit.training.setup import TrainingSetup, build_setup, resolve_recipe
 from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=16, help="of a block")
     parser.add_argument("--write", action="store_true", help="put the table into README.md")
     given = parser.parse_args()
-    job, _ = build_setup(resolve(load_checked_recipe(given.recipe, [])), SilentView())
+    job, _ = build_setup(resolve_recipe(load_checked_recipe(given.recipe, [])), SilentView())
     batches = job.loader.iterate()
     time_block(job, islice(batches, WARM_UP_STEPS))
     with tempfile.TemporaryDirectory() as folder:

@@ -120,9 +120,9 @@ def command(
         others = {"out": out, "profile": profile, "array": array, "compare": compare, "dry_run": dry_run or None}
         names = [name for name, value in (others | passed_on).items() if value is not None]
         _check_nothing_else([*(overrides or ()), *given, *names])
-        from seqfit.comparison import submit_again
+        from seqfit.comparison import resubmit_comparison
 
-        _print_next(submit_again(Path(recipe)))
+        _print_next(resubmit_comparison(Path(recipe)))
         return
     check_recipe(recipe, "submit")
     site = Site.load(profile)

@@ -11,8 +11,8 @@ from seqfit.comparison.records import Prediction as Prediction
 from seqfit.comparison.slurm import find_comparison as find_comparison
 from seqfit.comparison.slurm import prepare_repeats as prepare_repeats
 from seqfit.comparison.slurm import read_repeats as read_repeats
+from seqfit.comparison.slurm import resubmit_comparison as resubmit_comparison
 from seqfit.comparison.slurm import run_repeat as run_repeat
-from seqfit.comparison.slurm import submit_again as submit_again
 from seqfit.comparison.tables import find_cell as find_cell
 from seqfit.comparison.tables import format_terminal as format_terminal
 from seqfit.comparison.tables import list_by_weight as list_by_weight

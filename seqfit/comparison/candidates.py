@@ -79,7 +79,7 @@ class PartMeaning:
     processes: int = 1
 
 
-def list_names() -> list[str]:
+def list_candidate_names() -> list[str]:
     """Every name of a part, with 2 in the place of a number."""
     numbered = ["ddp2", "fsdp2", "pipeline2", "workers2"]
     plain = [name for name in list_strategies() if not _PARALLEL.fullmatch(name)]
@@ -172,7 +172,7 @@ def _unknown(part: str) -> UnknownPart:
     if part in list_sets():
         given, rule = f"'{part}' is a set, used within a candidate", "a candidate is made of names and fields"
         return UnknownPart(format_error(given, rule, "Make the set an entry of its own in --strategies"))
-    names = list_names()
+    names = list_candidate_names()
     return UnknownPart(
         format_error(
             f"'{part}' is given",
@@ -363,7 +363,7 @@ def _find_repeated(paths: Sequence[str]) -> Iterator[str]:
 
 def _find_misnamed(draft: Draft, meaning: PartMeaning, base: Recipe, larger: str | None) -> Iterator[str]:
     """A name of the library stands for its own fields and no others."""
-    if draft.name in list_names() and find_meaning([draft.name], base, larger) != meaning:
+    if draft.name in list_candidate_names() and find_meaning([draft.name], base, larger) != meaning:
         rule = f"'{draft.name}' means {' '.join(find_meaning([draft.name], base, larger).overrides) or 'the baseline'}"
         yield format_error(f"it is made of {', '.join(draft.parts) or 'nothing'}", rule, "Give it another name")
 

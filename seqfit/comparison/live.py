@@ -28,7 +28,7 @@ from seqfit.units import format_seconds
 
 
 @dataclass(frozen=True)
-class Progress:
+class ComparisonProgress:
     """What has run so far, and what is running."""
 
     matrix: Matrix
@@ -65,7 +65,7 @@ class ComparisonView:
     def log(self, line: str) -> None:
         """An event."""
 
-    def show(self, now: Progress) -> None:
+    def show(self, now: ComparisonProgress) -> None:
         """About once a second."""
 
 
@@ -94,11 +94,13 @@ class ComparisonTable(ComparisonLines):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def show(self, now: Progress) -> None:
-        self._live.update(Group(Text(describe_progress(now), style="bold"), to_rich(build_table(now))), refresh=True)
+    def show(self, now: ComparisonProgress) -> None:
+        self._live.update(
+            Group(Text(describe_trials(now), style="bold"), to_rich(build_trial_table(now))), refresh=True
+        )
 
 
-def describe_progress(now: Progress) -> str:
+def describe_trials(now: ComparisonProgress) -> str:
     """What is running, and what is left."""
     left = now.left_seconds()
     later = f"; about {format_seconds(left)} left" if left is not None and len(now.outcomes) < now.total else ""
@@ -109,20 +111,20 @@ def describe_progress(now: Progress) -> str:
     return f"{now.matrix.name}: {place}; {running}: step {now.step} of {now.matrix.steps}{later}"
 
 
-def describe_results(now: Progress) -> str:
+def describe_results(now: ComparisonProgress) -> str:
     """'time per step: baseline 1.41 s, recompute 1.71 s (121%)'."""
     cells = [list_cells(now, candidate) for candidate in now.matrix.candidates if not candidate.unavailable]
     texts = [f"{name} {seconds}{f' ({share})' if share else ''}" for name, _, _, seconds, share in cells if seconds]
     return f"time per step: {', '.join(texts)}" if texts else "no trial has finished yet"
 
 
-def build_table(now: Progress) -> Table:
+def build_trial_table(now: ComparisonProgress) -> Table:
     columns = [TableColumn("", label, is_number=False) for label in ("candidate", "kind", "trials")]
     columns += [TableColumn("", label) for label in ("time per step", f"% of {now.matrix.baseline.name}")]
     return Table("", tuple(columns), tuple(tuple(list_cells(now, one)) for one in now.matrix.candidates))
 
 
-def list_cells(now: Progress, candidate: Candidate) -> list[str]:
+def list_cells(now: ComparisonProgress, candidate: Candidate) -> list[str]:
     """Name, kind, trials, time per step, ratio to the baseline's."""
     if candidate.unavailable:
         return [candidate.name, candidate.kind, "only predicted", "", ""]

@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 
-from seqfit.comparison.live import ComparisonView, Progress, describe_progress, describe_results
+from seqfit.comparison.live import ComparisonProgress, ComparisonView, describe_results, describe_trials
 from seqfit.comparison.matrix import LEAST_TIMED_STEPS, build_recipe, list_repeats
 from seqfit.comparison.records import (
     TRIAL_RUNS,
@@ -311,17 +311,19 @@ def _key(item: Trial | Outcome) -> tuple[str, int, int]:
     return item.candidate, item.seed, item.repeat
 
 
-def _start(matrix: Matrix, folder: Path) -> Progress:
+def _start(matrix: Matrix, folder: Path) -> ComparisonProgress:
     outcomes = [outcome for outcome in read_outcomes(folder) if outcome.state != "unfinished"]
-    return _add_results(Progress(matrix, outcomes, sum(map(len, list_repeats(matrix)))), folder)
+    return _add_results(ComparisonProgress(matrix, outcomes, sum(map(len, list_repeats(matrix)))), folder)
 
 
-def _add_results(now: Progress, folder: Path) -> Progress:
+def _add_results(now: ComparisonProgress, folder: Path) -> ComparisonProgress:
     """With the step times of the tables."""
     return replace(now, results=collect_comparison(folder).results if now.outcomes else ())
 
 
-def _run_one(now: Progress, trial: Trial, folder: Path, view: ComparisonView, place: Path) -> Progress:
+def _run_one(
+    now: ComparisonProgress, trial: Trial, folder: Path, view: ComparisonView, place: Path
+) -> ComparisonProgress:
     """One trial; progress is shown meanwhile and returned after it."""
     started = time.monotonic()
 
@@ -335,11 +337,13 @@ def _run_one(now: Progress, trial: Trial, folder: Path, view: ComparisonView, pl
     return _report(now, trial, outcome, folder, view)
 
 
-def _report(now: Progress, trial: Trial, outcome: Outcome, folder: Path, view: ComparisonView) -> Progress:
+def _report(
+    now: ComparisonProgress, trial: Trial, outcome: Outcome, folder: Path, view: ComparisonView
+) -> ComparisonProgress:
     now = _add_results(replace(now, outcomes=[*now.outcomes, outcome]), folder)
     how = outcome.state.replace("_", " ") + (f" ({outcome.reason})" if outcome.reason else "")
     who = f"{trial.candidate}, seed {trial.seed}, repeat {trial.repeat}"
-    view.log(f"{who}: {how} in {format_seconds(outcome.seconds)}; {describe_progress(now)}")
+    view.log(f"{who}: {how} in {format_seconds(outcome.seconds)}; {describe_trials(now)}")
     return now
 
 

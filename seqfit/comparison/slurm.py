@@ -41,8 +41,7 @@ from seqfit.comparison.repeats import find_all_missing, find_missing, run_one_re
 from seqfit.comparison.trial import name_node
 from seqfit.errors import RecipeError, RunError
 from seqfit.hardware import Card, Driver, Gpu, Machine, load_cards
-from seqfit.launch import JobRequest, Resources, Site, Submitted, check_places, read_statuses, submit_job
-from seqfit.launch import submit_again as submit_job_again
+from seqfit.launch import JobRequest, Resources, Site, Submitted, check_places, read_statuses, submit_again, submit_job
 from seqfit.recipe import Recipe
 from seqfit.rundir import RunWriter, files
 from seqfit.strategy import load_strategy
@@ -117,10 +116,10 @@ def prepare_repeats(
     return PreparedJob(job, built)
 
 
-def submit_again(folder: Path) -> Submitted:
+def resubmit_comparison(folder: Path) -> Submitted:
     """What is unfinished of a run, an array or a comparison, with its current job file; failed trials run again."""
     if not is_submitted(folder):
-        return submit_job_again(folder)
+        return submit_again(folder)
     matrix, outcomes = load_matrix(folder), read_outcomes(folder)
     useful = [outcome for outcome in outcomes if outcome.state != "failed"]
     missing = {number: find_missing(matrix, number, useful) for number in range(len(list_repeats(matrix)))}
@@ -129,7 +128,7 @@ def submit_again(folder: Path) -> Submitted:
     def forget_failures(place: Path) -> None:
         write_outcomes([outcome for outcome in read_outcomes_at(place) if outcome.state != "failed"], place)
 
-    return submit_job_again(folder, lambda place: not missing[int(place.name)], look, forget_failures)
+    return submit_again(folder, lambda place: not missing[int(place.name)], look, forget_failures)
 
 
 def run_repeat(

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from seqfit.data.file_groups import ALL, ClassFiles, ParallelSet, layout_notes, read_classes
-from seqfit.data.formats import read_parallel, read_rows
+from seqfit.data.formats import read_parallel_files, read_rows
 from seqfit.data.layout import FileOptions, find_layout
 from seqfit.data.name_words import split_of
 from seqfit.data.rows import BadRow, DataRow
@@ -123,4 +123,4 @@ def build_parallel_table(source: SourceRecipe, found: ParallelSet, others: Seque
 
     files = tuple(found.files.values())
     name = found.stem.removesuffix(".*") or _name_of(files)
-    return DataTable(name, files, lambda: read_parallel(found.files, source.encoding), find_notes)
+    return DataTable(name, files, lambda: read_parallel_files(found.files, source.encoding), find_notes)

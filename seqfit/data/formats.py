@@ -249,7 +249,7 @@ def _arrow_batches(path: Path, name: str) -> Iterator[Any]:
             yield from pa.ipc.open_stream(source)
 
 
-def read_parallel(files: Mapping[str, Path], encoding: str = "auto") -> Iterator[DataRow]:
+def read_parallel_files(files: Mapping[str, Path], encoding: str = "auto") -> Iterator[DataRow]:
     """Line n of each file is one row: {"en": train.en.gz, "de": train.de.gz}."""
     for path in files.values():
         require_file(path)

@@ -37,7 +37,7 @@ from seqfit.profiling.trace import (
 
 _COPY_KIND = re.compile(r"[HDAP]to[HDAP]")
 _CHANGE = "Write it again with torch.profiler's export_chrome_trace, or let `seqfit profile RECIPE` make one"
-Event = dict[str, Any]
+KinetoEvent = dict[str, Any]
 
 
 def read_kineto(path: Path) -> Trace:
@@ -60,7 +60,7 @@ def read_kineto(path: Path) -> Trace:
     return find_steps(Trace(source=path.name, kind="kineto", gpus=gpus, **fields))
 
 
-def _build(build: Callable[[Event], Any], event: Event, path: Path) -> Any:
+def _build(build: Callable[[KinetoEvent], Any], event: KinetoEvent, path: Path) -> Any:
     try:
         return build(event)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -75,25 +75,25 @@ def _nanoseconds(microseconds: float | str) -> int:
     return round(float(microseconds) * 1000)  # some versions write times as text
 
 
-def _times(event: Event) -> tuple[str, int, int]:
+def _times(event: KinetoEvent) -> tuple[str, int, int]:
     start = _nanoseconds(event["ts"])
     return sys.intern(str(event["name"])), start, _nanoseconds(event.get("dur", 0))
 
 
-def _thread(event: Event) -> str:
+def _thread(event: KinetoEvent) -> str:
     return sys.intern(str(event.get("tid")))  # one text for all its events, as with names
 
 
-def _host_span(event: Event) -> HostSpan:
+def _host_span(event: KinetoEvent) -> HostSpan:
     return HostSpan(*_times(event), thread=_thread(event))
 
 
-def _call(event: Event) -> Call:
+def _call(event: KinetoEvent) -> Call:
     correlation = event.get("args", {}).get("correlation")
     return Call(*_times(event), thread=_thread(event), correlation=correlation)
 
 
-def _op(event: Event) -> Op:
+def _op(event: KinetoEvent) -> Op:
     arguments = event.get("args", {})
     name, start, duration = _times(event)
     return Op(
@@ -107,12 +107,12 @@ def _op(event: Event) -> Op:
     )
 
 
-def _kernel(event: Event) -> KernelSpan:
+def _kernel(event: KinetoEvent) -> KernelSpan:
     elements = event.get("args", {}).get("In msg nelems")  # of NCCL's
     return KernelSpan(*_times(event), **_place(event), message_elements=elements if isinstance(elements, int) else None)
 
 
-def _copy(event: Event) -> Copy:
+def _copy(event: KinetoEvent) -> Copy:
     name, start, duration = _times(event)
     kind = _COPY_KIND.search(name)
     label = kind.group() if kind else "memset" if "memset" in name.lower() else name
@@ -120,7 +120,7 @@ def _copy(event: Event) -> Copy:
     return Copy(label, start, duration, **_place(event), size_bytes=size_bytes, is_pageable="Pageable" in name)
 
 
-def _place(event: Event) -> dict[str, Any]:
+def _place(event: KinetoEvent) -> dict[str, Any]:
     arguments = event.get("args", {})
     return {
         "device": int(arguments.get("device", 0)),
@@ -129,7 +129,7 @@ def _place(event: Event) -> dict[str, Any]:
     }
 
 
-def _allocation(event: Event) -> Allocation:
+def _allocation(event: KinetoEvent) -> Allocation:
     arguments = event["args"]
     return Allocation(
         time_ns=_nanoseconds(event["ts"]),
@@ -140,7 +140,7 @@ def _allocation(event: Event) -> Allocation:
     )
 
 
-_SPANS: dict[str, tuple[str, Callable[[Event], Any]]] = {  # category -> the Trace's field, how it is read
+_SPANS: dict[str, tuple[str, Callable[[KinetoEvent], Any]]] = {  # category -> the Trace's field, how it is read
     "cpu_op": ("ops", _op),
     "user_annotation": ("ranges", _host_span),
     "python_function": ("frames", _host_span),
@@ -160,7 +160,7 @@ class _TraceStream(JsonStream):
         raise DataError(f"{self.path}: {what}", "a trace is one whole JSON document", _CHANGE)
 
 
-def _read_events(path: Path, gpus: dict[int, TracedGpu]) -> Iterator[Event]:
+def _read_events(path: Path, gpus: dict[int, TracedGpu]) -> Iterator[KinetoEvent]:
     """The events of {"traceEvents": [...], ...}, or of a bare list, as some tools write it; fills in the GPUs."""
     stream = _TraceStream(path, "utf-8")
     if stream.peek() == "[":
@@ -186,5 +186,5 @@ def _read_gpus(properties: Any) -> dict[int, TracedGpu]:
     return found
 
 
-def _objects(stream: _TraceStream) -> Iterator[Event]:
+def _objects(stream: _TraceStream) -> Iterator[KinetoEvent]:
     return (item for item in stream.items() if isinstance(item, dict))

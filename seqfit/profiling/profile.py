@@ -48,7 +48,7 @@ from seqfit.profiling.trace_findings import find_in_trace
 from seqfit.recipe import Recipe, load_recipe
 from seqfit.rundir import Run, files, write_json
 from seqfit.system import usable_cores
-from seqfit.training import SilentView, TrainingSetup, TrainingView, build_setup, resolve
+from seqfit.training import SilentView, TrainingSetup, TrainingView, build_setup, resolve_recipe
 from seqfit.validation import load_checked_recipe
 
 TRACE = "trace.json.gz"
@@ -122,7 +122,7 @@ def profile(
     """Profile a recipe; for a run directory, the records of its run are also evidence."""
     run = Run(recipe) if isinstance(recipe, str | Path) and (Path(recipe) / files.MANIFEST).is_file() else None
     loaded, shown = load_checked_recipe(recipe, overrides), view or SilentView()
-    build = build or (lambda wanted: build_setup(resolve(wanted), shown)[0])
+    build = build or (lambda wanted: build_setup(resolve_recipe(wanted), shown)[0])
     report_stage("building the model and its data")
     setup = build(loaded)
     _begin(shown, "measuring", "timing steps")

@@ -444,7 +444,7 @@ and those of the example scripts for summarization, translation, question answer
 """
 
 
-def to_markdown() -> str:
+def format_trainer_page() -> str:
     """docs/coming-from-trainer.md."""
     typed = ["--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4", "--fp16", "true"]
     before, _ = apply_overrides({}, take_options(shlex.split(_BEFORE.replace("\\\n", " "))[2:], ())[1])
@@ -503,4 +503,4 @@ def _mark_code(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(to_markdown(), end="")
+    print(format_trainer_page(), end="")

@@ -439,7 +439,7 @@ class DataEvent:
         return self.note
 
 
-EVENTS: tuple[type[Event], ...] = (
+EVENT_TYPES: tuple[type[Event], ...] = (
     *(OutOfMemoryEvent, NonFiniteEvent, LossSpikeEvent, SnapshotEvent, ResumeEvent, RecordsDroppedEvent),
     *(FallbackEvent, PredictionEvent, ParallelEvent, EarlyStoppingEvent, PlateauEvent, InterruptedEvent),
     *(EvaluationInterruptedEvent, ThresholdEvent, DataEvent),

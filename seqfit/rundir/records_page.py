@@ -86,7 +86,7 @@ def _lines() -> Iterator[str]:
     yield from ("## Events", "", "Programs read `kind` and `data`; `message` is for people.", "")
     comments = _comments(records, records.EventKind)
     yield from _table(["kind", "meaning"], [[_code(kind), comments.get(kind.name, "")] for kind in records.EventKind])
-    for event in records.EVENTS:
+    for event in records.EVENT_TYPES:
         yield from ("", f"### {event.kind}", "", *_table(["data", "type", "unit", "meaning"], _fields(event)))
 
 

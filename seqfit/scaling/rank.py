@@ -37,7 +37,7 @@ from seqfit.scaling.rows import BUFFER_BYTES, RankFigures
 from seqfit.step import StepClock
 from seqfit.system import read_queued_seconds
 from seqfit.telemetry import read_peak_bytes
-from seqfit.training import SilentView, TrainingSetup, build_setup, resolve
+from seqfit.training import SilentView, TrainingSetup, build_setup, resolve_recipe
 from seqfit.validation import load_checked_recipe
 
 _TRIES = 7
@@ -69,7 +69,7 @@ class _Moment:
 def main() -> int:
     recipe, out, first, steps = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     try:
-        resolved = resolve(load_checked_recipe(recipe))
+        resolved = resolve_recipe(load_checked_recipe(recipe))
         with join_world(resolved.device.type) as world:
             job, _ = build_setup(resolved, SilentView(), world=world)
             figures = measure_rank(job, world, first, steps)

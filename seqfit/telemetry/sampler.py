@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--replay", type=Path, help="replay GPU readings of this run directory instead")
     given = parser.parse_args(arguments)
     stop = threading.Event()
-    threading.Thread(target=wait_for_end, args=(sys.stdin.fileno(), stop), daemon=True).start()
+    threading.Thread(target=wait_for_closing, args=(sys.stdin.fileno(), stop), daemon=True).start()
     host = HostReader(given.pid)
     openers: list[ReaderOpener] = (
         [NvmlReader, AmdReader] if given.replay is None else [lambda: RecordedReader(given.replay)]
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         gpus.close()
 
 
-def wait_for_end(descriptor: int, ended: threading.Event) -> None:
+def wait_for_closing(descriptor: int, ended: threading.Event) -> None:
     """Blocks until the other end is closed. Reads the descriptor itself: a stream's lock would block Python's exit."""
     while os.read(descriptor, 4096):
         pass

@@ -25,7 +25,7 @@ from typing import Self
 from seqfit.errors import SeqfitError, describe_exit
 from seqfit.rundir import EventKind, RunWriter, files, optional_work
 from seqfit.system import own_session, quote
-from seqfit.telemetry import wait_for_end
+from seqfit.telemetry import wait_for_closing
 from seqfit.tracking.track import Following, follow_runs
 from seqfit.tracking.tracker import TOOLS, check_tool, open_tracker
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if hasattr(os, "nice"):
         os.nice(_NICE)
     parent, ended = os.getppid(), threading.Event()
-    threading.Thread(target=wait_for_end, args=(sys.stdin.fileno(), ended), daemon=True).start()
+    threading.Thread(target=wait_for_closing, args=(sys.stdin.fileno(), ended), daemon=True).start()
     following = Following(
         given.folder,
         partial(open_tracker, given.to),

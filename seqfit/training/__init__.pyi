@@ -5,7 +5,7 @@ from seqfit.training.observer import Observer as Observer
 from seqfit.training.resume import find_earlier as find_earlier
 from seqfit.training.setup import TrainingSetup as TrainingSetup
 from seqfit.training.setup import build_setup as build_setup
-from seqfit.training.setup import resolve as resolve
+from seqfit.training.setup import resolve_recipe as resolve_recipe
 from seqfit.training.stopping import select_handled as select_handled
 from seqfit.training.trial_variables import CALIBRATED as CALIBRATED
 from seqfit.training.trial_variables import TRIAL as TRIAL

@@ -57,7 +57,7 @@ class Resolved:
     notes: Sequence[str] = ()  # what was changed of the recipe while it was read
 
 
-def resolve(recipe: Recipe, notes: Sequence[str] = ()) -> Resolved:
+def resolve_recipe(recipe: Recipe, notes: Sequence[str] = ()) -> Resolved:
     """Raises where the strategy, its device or its precision is not available here."""
     strategy = load_strategy(recipe)
     device = choose_device(strategy)

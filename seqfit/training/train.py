@@ -54,7 +54,7 @@ from seqfit.training.resume import (
     find_earlier,
     load_earlier_recipe,
 )
-from seqfit.training.setup import Resolved, TrainingSetup, build_setup, resolve
+from seqfit.training.setup import Resolved, TrainingSetup, build_setup, resolve_recipe
 from seqfit.training.snapshot_files import Snapshot, load_snapshot, snapshot_folder
 from seqfit.training.snapshots import find_newest
 from seqfit.training.state import collect_versions, find_commit
@@ -94,7 +94,7 @@ def train(
     given = read_given(recipe, overrides, data=data, task=task, model=model)
     command = _Command(
         given,
-        _resolve(given, resume=resume),
+        _resolve_recipe(given, resume=resume),
         name or given.name,
         None if out is None else Path(out),
         memory_limit_bytes,
@@ -127,11 +127,11 @@ class _Command:
     is_guessed: bool
 
 
-def _resolve(given: Given, *, resume: bool) -> Resolved:
+def _resolve_recipe(given: Given, *, resume: bool) -> Resolved:
     if resume and not given.overrides and given.place is not None and (given.place / files.MANIFEST).is_file():
-        return resolve(load_earlier_recipe(Run(given.place)))
+        return resolve_recipe(load_earlier_recipe(Run(given.place)))
     recipe, notes = load_noted_recipe(given.recipe, given.overrides)
-    return resolve(recipe.with_absolute_paths(), notes)
+    return resolve_recipe(recipe.with_absolute_paths(), notes)
 
 
 def _train_in(world: World, command: _Command, view: TrainingView) -> Run:
@@ -173,7 +173,7 @@ def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> 
     resolved = command.resolved
     if not command.resume or command.given.overrides or command.given.place != run.path:
         check_same_recipe(run, resolved.recipe, is_guessed=command.is_guessed)
-        resolved = resolve(load_earlier_recipe(run))
+        resolved = resolve_recipe(load_earlier_recipe(run))
     writer = RunWriter.reopen(run.path, listener=view.event) if world.is_first else NullWriter(run.path)
     limited = limited_memory(command.memory_limit_bytes, resolved.device, world.local_size)
     with contextlib.closing(writer), limited as limit_bytes:

@@ -16,7 +16,7 @@ import seqfit
 from seqfit.comparison import compare as module
 from seqfit.comparison import repeats as running
 from seqfit.comparison.compare import compare, prepare_comparison, run_comparison
-from seqfit.comparison.live import ComparisonView, Progress
+from seqfit.comparison.live import ComparisonProgress, ComparisonView
 from seqfit.comparison.records import (
     HERE,
     MATRIX,
@@ -60,12 +60,12 @@ class Heard(ComparisonView):
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.shown: list[Progress] = []
+        self.shown: list[ComparisonProgress] = []
 
     def log(self, line: str) -> None:
         self.lines.append(line)
 
-    def show(self, now: Progress) -> None:
+    def show(self, now: ComparisonProgress) -> None:
         self.shown.append(now)
 
 

@@ -8,12 +8,12 @@ from rich.console import Console
 
 from seqfit.comparison.live import (
     ComparisonLines,
+    ComparisonProgress,
     ComparisonTable,
-    Progress,
-    build_table,
+    build_trial_table,
     choose_comparison_view,
-    describe_progress,
     describe_results,
+    describe_trials,
     list_cells,
 )
 from seqfit.comparison.records import CandidateResult, Figure, Outcome, Trial
@@ -31,7 +31,7 @@ STANDINGS = [
     for candidate in MATRIX.candidates
     if candidate.name in STEPS
 ]
-NOW = Progress(MATRIX, DONE, 4, results=STANDINGS)
+NOW = ComparisonProgress(MATRIX, DONE, 4, results=STANDINGS)
 
 
 def test_what_is_left_takes_as_long_as_trials_of_the_same_candidate_did() -> None:
@@ -47,11 +47,11 @@ def test_a_candidate_that_has_not_run_yet_is_taken_to_be_like_the_others() -> No
 
 def test_what_runs_is_said_with_its_step() -> None:
     running = replace(NOW, trial=Trial("recompute", 0, 1), step=17)
-    assert describe_progress(running) == (
+    assert describe_trials(running) == (
         "comparison: trial 3 of 4; recompute, seed 0, repeat 1: step 17 of 40; about 1 min 20 s left"
     )
-    assert describe_progress(replace(NOW, outcomes=[])) == "comparison: 0 of 4 trials finished"
-    assert describe_progress(replace(NOW, outcomes=DONE * 2)) == "comparison: 4 of 4 trials finished"
+    assert describe_trials(replace(NOW, outcomes=[])) == "comparison: 0 of 4 trials finished"
+    assert describe_trials(replace(NOW, outcomes=DONE * 2)) == "comparison: 4 of 4 trials finished"
 
 
 def test_a_line_of_the_table_has_trials_time_and_share() -> None:
@@ -87,7 +87,7 @@ def test_a_terminal_has_the_table_below_the_lines() -> None:
 
 def test_the_table_fits_eighty_columns() -> None:
     console = Console(file=io.StringIO(), width=80)
-    assert console.measure(to_rich(build_table(NOW))).maximum <= 80
+    assert console.measure(to_rich(build_trial_table(NOW))).maximum <= 80
 
 
 def test_a_pipe_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:

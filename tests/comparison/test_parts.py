@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.comparison.candidates import PartMeaning, UnknownPart, find_meaning, list_names
+from seqfit.comparison.candidates import PartMeaning, UnknownPart, find_meaning, list_candidate_names
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
 from tests.comparison.comparisons import recipe_values
@@ -77,6 +77,6 @@ def test_no_larger_model_of_an_unknown_one() -> None:
         find_meaning(["larger"], unknown, None)
 
 
-@pytest.mark.parametrize("name", list_names())
+@pytest.mark.parametrize("name", list_candidate_names())
 def test_every_name_that_is_offered_has_a_meaning(name: str) -> None:
     assert find_meaning([name], BASE, None).overrides or name == "baseline"

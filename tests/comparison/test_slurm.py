@@ -29,8 +29,8 @@ from seqfit.comparison.slurm import (
     is_submitted,
     prepare_repeats,
     read_repeats,
+    resubmit_comparison,
     run_repeat,
-    submit_again,
 )
 from seqfit.comparison.trial import Tick
 from seqfit.errors import RecipeError, RunError, Stopped
@@ -140,12 +140,12 @@ def test_a_comparison_that_runs_elsewhere_is_not_run_here(fake_slurm: FakeSlurm)
 def test_only_repeats_that_are_not_finished_are_submitted_again(fake_slurm: FakeSlurm) -> None:
     give()
     run_repeat(OUT, 0)
-    submitted = submit_again(OUT)
+    submitted = resubmit_comparison(OUT)
     assert fake_slurm.asked("sbatch")[-1].startswith("--parsable --array=1 ")
     assert [run.name for run in submitted.runs] == ["1"]
     run_repeat(OUT, 1)
     with pytest.raises(RunError, match="'c' is finished"):
-        submit_again(OUT)
+        resubmit_comparison(OUT)
 
 
 @pytest.mark.usefixtures("fake_slurm")
@@ -185,7 +185,7 @@ def test_trials_that_failed_are_tried_again_by_a_new_submission(monkeypatch: pyt
     monkeypatch.setattr(running, "run_trial", fail)
     run_repeat(OUT, 0)
     assert is_complete(OUT)
-    assert [run.name for run in submit_again(OUT).runs] == ["0"]
+    assert [run.name for run in resubmit_comparison(OUT).runs] == ["0"]
     left = sorted((outcome.candidate, outcome.repeat) for outcome in read_outcomes(OUT) if outcome.repeat == 0)
     assert left == [("baseline", 0), ("ddp2", 0)]
 

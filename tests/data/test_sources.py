@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.formats import read_file, read_parallel, read_rows
+from seqfit.data.formats import read_file, read_parallel_files, read_rows
 from seqfit.data.layout import FileOptions
 from seqfit.data.rows import BadRow
 from seqfit.errors import DataError
@@ -123,14 +123,14 @@ def test_arrow_files_are_read(tmp_path: Path, is_file: bool) -> None:
 def test_parallel_files_give_one_row_per_line(tmp_path: Path) -> None:
     (tmp_path / "t.en.gz").write_bytes(gzip.compress(b"Two dogs.\nA\rcat.\n"))
     german = _write(tmp_path, "t.de", "Zwei Hunde.\r\nEine Katze.")
-    rows = list(read_parallel({"en": tmp_path / "t.en.gz", "de": german}))
+    rows = list(read_parallel_files({"en": tmp_path / "t.en.gz", "de": german}))
     assert rows == [{"en": "Two dogs.", "de": "Zwei Hunde."}, {"en": "A\rcat.", "de": "Eine Katze."}]
 
 
 def test_parallel_files_of_different_length_are_an_error(tmp_path: Path) -> None:
     files = {"en": _write(tmp_path, "t.en", "a\nb\n"), "de": _write(tmp_path, "t.de", "a\n")}
     with pytest.raises(DataError, match=r"t\.de ends before line 2"):
-        list(read_parallel(files))
+        list(read_parallel_files(files))
 
 
 def test_every_row_of_the_real_psv_files_has_seven_columns(shared_data: Path) -> None:
@@ -151,6 +151,6 @@ def test_the_real_csv_without_a_header_is_read_whole(shared_data: Path) -> None:
 
 def test_real_parallel_text_is_read_whole(shared_data: Path) -> None:
     folder = shared_data / "multi30k"
-    rows = list(read_parallel({"en": folder / "val.en.gz", "de": folder / "val.de.gz"}))
+    rows = list(read_parallel_files({"en": folder / "val.en.gz", "de": folder / "val.de.gz"}))
     assert len(rows) == 1014
     assert rows[0]["de"].startswith("Eine Gruppe von Männern")

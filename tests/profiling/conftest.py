@@ -98,9 +98,9 @@ def build_word_job(word_recipe: dict[str, Any]) -> Callable[..., Any]:
 
     def build(*overrides: str) -> Any:
         from seqfit.recipe.load import load_recipe
-        from seqfit.training.setup import build_setup, resolve
+        from seqfit.training.setup import build_setup, resolve_recipe
         from seqfit.training.view import SilentView
 
-        return build_setup(resolve(load_recipe(word_recipe, overrides)), SilentView())[0]
+        return build_setup(resolve_recipe(load_recipe(word_recipe, overrides)), SilentView())[0]
 
     return build

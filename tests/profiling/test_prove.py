@@ -12,7 +12,7 @@ from seqfit.profiling.findings import Finding
 from seqfit.profiling.profile import Proof, prove
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
-from seqfit.training.setup import TrainingSetup, build_setup, resolve
+from seqfit.training.setup import TrainingSetup, build_setup, resolve_recipe
 from seqfit.training.view import SilentView
 
 PADDING = Finding("padding", "much is padding", "Run real tokens only", ("strategy.batching=packed",), 0.5)
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("no_prediction")
 
 
 def build(recipe: Recipe) -> TrainingSetup:
-    return build_setup(resolve(recipe), SilentView())[0]
+    return build_setup(resolve_recipe(recipe), SilentView())[0]
 
 
 def test_gains_are_shares_saved_round_by_round() -> None:

@@ -20,10 +20,10 @@ from seqfit.recipe.trainer_names import (
     explain_argument,
     find_argument,
     format_changes,
+    format_trainer_page,
     load_sections,
     merge_changes,
     take_options,
-    to_markdown,
     translate_argument,
 )
 from seqfit.strategy.schema import Strategy
@@ -219,11 +219,11 @@ def test_text_with_a_colon_stays_text() -> None:
 
 def test_the_document_is_that_of_the_table() -> None:
     path = Path(__file__).parents[2] / "docs" / "coming-from-trainer.md"
-    assert path.read_text("utf-8") == to_markdown(), f"python -m seqfit.recipe.trainer_names > docs/{path.name}"
+    assert path.read_text("utf-8") == format_trainer_page(), f"python -m seqfit.recipe.trainer_names > docs/{path.name}"
 
 
 def test_the_command_of_the_document_is_a_valid_recipe() -> None:
-    text = to_markdown()
+    text = format_trainer_page()
     command = text.partition("$ seqfit train t5-summarize ")[2].partition("\n```")[0].replace("\\\n", " ")
     words = shlex.split(command)
     load_checked_recipe("t5-summarize", words[: words.index("--out")])

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import seqfit
-from seqfit.rundir.records import EVENTS, EventKind, StepRecord
+from seqfit.rundir.records import EVENT_TYPES, EventKind, StepRecord
 from seqfit.rundir.records_page import describe_records
 
 PAGE = Path(seqfit.__file__).parents[1] / "docs" / "records.md"
@@ -18,4 +18,4 @@ def test_every_field_and_kind_has_a_line_with_its_meaning() -> None:
     for name in (*StepRecord.__dataclass_fields__, *EventKind):
         (line, *_) = [line for line in lines if line.startswith(f"| `{name}` |")]
         assert not line.endswith("|  |"), name
-    assert all(f"### {event.kind}" in lines for event in EVENTS)
+    assert all(f"### {event.kind}" in lines for event in EVENT_TYPES)

@@ -1,4 +1,4 @@
-"""The order of the rooms (docs: the design, section 2), read from the imports with ast."""
+"""The order of the packages (docs: the design, section 2), read from the imports with ast."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LAYERS = (
     ("cli",),
     ("__main__",),
 )
-LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -46,7 +46,7 @@ def module_name(file: Path) -> str:
 NAMES = {module_name(file) for file in MODULES}
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     """'seqfit.data.loader' -> 'data'; '' for the package itself."""
     return module.split(".")[1] if "." in module else ""
 
@@ -83,18 +83,18 @@ def named(file: Path) -> str:
 
 
 @pytest.mark.parametrize("file", MODULES, ids=named)
-def test_a_room_imports_only_from_the_rooms_below_it(file: Path) -> None:
-    room = room_of(module_name(file))
-    foreign = {room_of(module) for module in imports_of(file)} - {room, ""}
-    if room:
-        assert {other for other in foreign if LEVEL[other] >= LEVEL[room]} == set()
+def test_a_package_imports_only_from_those_below_it(file: Path) -> None:
+    package = package_of(module_name(file))
+    foreign = {package_of(module) for module in imports_of(file)} - {package, ""}
+    if package:
+        assert {other for other in foreign if LEVEL[other] >= LEVEL[package]} == set()
     else:
         assert foreign == set()  # the public names are imported when they are asked for
 
 
-def test_every_room_has_its_place_in_the_order() -> None:
-    rooms = {room_of(module_name(file)) for file in MODULES} - {""}
-    assert rooms <= set(LEVEL)
+def test_every_package_has_its_place_in_the_order() -> None:
+    packages = {package_of(module_name(file)) for file in MODULES} - {""}
+    assert packages <= set(LEVEL)
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -115,3 +115,22 @@ def test_no_module_is_a_drawer_for_everything() -> None:
 def test_every_public_name_is_listed_where_it_lives() -> None:
     assert set(seqfit.__all__) == {*seqfit._HOMES, "__version__"}
     assert set(seqfit._HOMES.values()) <= NAMES
+
+
+def test_no_public_name_is_defined_in_two_modules() -> None:
+    homes: dict[str, list[str]] = {}
+    for file in MODULES:
+        for name in sorted(defined_names(ast.parse(file.read_text("utf-8")))):
+            homes.setdefault(name, []).append(named(file))
+    twice = {name: files for name, files in homes.items() if len(files) > 1}
+    assert {name: files for name, files in twice.items() if name not in ("command", "main", "T")} == {}
+
+
+def defined_names(module: ast.Module) -> set[str]:
+    """Functions, classes and constants at the top of a module, without those that begin with an underscore."""
+    found = {node.name for node in module.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    for node in module.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name)}
+    return {name for name in found if not name.startswith("_")}

@@ -14,7 +14,7 @@ from seqfit.rundir import files
 from seqfit.rundir.reader import Run
 from seqfit.training import setup as training_setup
 from seqfit.training.resume import check_same_recipe
-from seqfit.training.setup import build_setup, resolve
+from seqfit.training.setup import build_setup, resolve_recipe
 from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
@@ -36,11 +36,11 @@ def slow_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("slow_prediction")
 def test_a_guessed_recipe_gets_the_limit_and_a_stated_one_a_warning(word_recipe: dict[str, Any]) -> None:
     recipe = load_checked_recipe(word_recipe)
-    setup, data = build_setup(resolve(recipe), SilentView(), is_guessed=True)
+    setup, data = build_setup(resolve_recipe(recipe), SilentView(), is_guessed=True)
     assert setup.recipe.task.max_source_tokens == 3
     assert data.splits["train"].source_lengths.max() == 3
     assert ("lengths", SLOW.explain_limit()) in setup.events
-    setup, _ = build_setup(resolve(recipe), SilentView())
+    setup, _ = build_setup(resolve_recipe(recipe), SilentView())
     assert setup.recipe == recipe
     assert ("lengths", "a step is predicted to take 1 h 00 min. Change it") in setup.events
 

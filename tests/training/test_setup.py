@@ -17,7 +17,7 @@ from seqfit.recipe import load as load_module
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.rundir.records import FallbackEvent
 from seqfit.training import setup as training_setup
-from seqfit.training.setup import build_setup, resolve
+from seqfit.training.setup import build_setup, resolve_recipe
 from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
@@ -29,7 +29,7 @@ TRIM = ["model.trim_vocabulary=data", "allow=[trim]"]
 
 
 def test_trimming_picks_rows_while_loading(word_recipe: Recipe) -> None:
-    setup, data = build_setup(resolve(load_checked_recipe(word_recipe, TRIM)), SilentView())
+    setup, data = build_setup(resolve_recipe(load_checked_recipe(word_recipe, TRIM)), SilentView())
     size = setup.generator.model.config.vocab_size
     assert size == len(setup.generator.tokenizer) < 100
     assert max(int(data.splits["train"].token_ids(row)[0].max()) for row in range(64)) < size
@@ -42,7 +42,7 @@ def test_a_model_that_had_to_be_loaded_whole_to_be_trimmed_is_an_event(word_reci
     torch.save(load_model(ModelRecipe(path=str(folder))).state_dict(), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     recipe = load_checked_recipe(word_recipe | {"model": {"path": str(folder)}}, TRIM)
-    setup, _ = build_setup(resolve(recipe), SilentView())
+    setup, _ = build_setup(resolve_recipe(recipe), SilentView())
     used = "the whole model was loaded and then trimmed"
     assert FallbackEvent("trimming", used, "its weights are not safetensors") in setup.events
 
@@ -58,7 +58,7 @@ def test_a_plan_is_for_one_of_the_processes_on_its_machine(
         return predict_run(*given, **options)
 
     monkeypatch.setattr(training_setup, "predict_run", remember)
-    setup, _ = build_setup(resolve(load_checked_recipe(word_recipe)), SilentView(), 2**40, World(local_size=4))
+    setup, _ = build_setup(resolve_recipe(load_checked_recipe(word_recipe)), SilentView(), 2**40, World(local_size=4))
     assert (asked["sharers"], asked["memory_limit_bytes"]) == (4, 2**40)
     assert ("memory-limit", "this process may use 1.0 TiB") in setup.events
 

@@ -11,7 +11,7 @@ from seqfit.data.loader import GlobalBatch
 from seqfit.hardware.cards import find_card
 from seqfit.step.precision import Precision
 from seqfit.training.log import describe_step_work, find_peak_rate
-from seqfit.training.setup import build_setup, resolve
+from seqfit.training.setup import build_setup, resolve_recipe
 from seqfit.training.view import SilentView
 from seqfit.validation import load_checked_recipe
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("no_prediction")
 @pytest.mark.parametrize("batching", ["packed", "padded"])
 def test_a_batch_costs_what_its_real_tokens_cost_however_it_is_padded(word_recipe: Recipe, batching: str) -> None:
     setup, data = build_setup(
-        resolve(load_checked_recipe(word_recipe, [f"strategy.batching={batching}"])), SilentView()
+        resolve_recipe(load_checked_recipe(word_recipe, [f"strategy.batching={batching}"])), SilentView()
     )
     work = describe_step_work(setup)
     batch: GlobalBatch = next(setup.loader.iterate())
@@ -39,7 +39,7 @@ def test_a_batch_costs_what_its_real_tokens_cost_however_it_is_padded(word_recip
 
 def test_adapters_make_the_count_absent_with_a_reason(word_recipe: Recipe) -> None:
     recipe = load_checked_recipe(word_recipe, ["model.freeze=[encoder]"])
-    setup, _ = build_setup(resolve(recipe), SilentView())
+    setup, _ = build_setup(resolve_recipe(recipe), SilentView())
     work = describe_step_work(setup)
     assert work.count(next(setup.loader.iterate())) is None
     assert "frozen" in work.absent["model_flops_per_second"]
