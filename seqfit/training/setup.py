@@ -265,7 +265,7 @@ def _build_loader(recipe: Recipe, strategy: Strategy, loaded: _LoadedModel, buil
 def _choose_share(model: PreTrainedModel, parallel: ParallelStrategy, world: World) -> Share:
     """What each process loads of a global batch, by what its examples cost this model."""
     if world.size == 1 or not parallel.splits_batches:
-        return Share()
+        return Share()  # the whole batch
     shape, _ = read_model_shape(model.config.to_dict())
     cost = CostModel() if shape is None else shape.cost_model()
     return Share(world.rank, world.size, parallel.lockstep, cost)
