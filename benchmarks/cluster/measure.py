@@ -120,7 +120,7 @@ class Trial:
 
 
 def lose_the_second(trial: Trial) -> int:
-    """Its launcher is started again; the first host's torchrun has waited, and starts its process anew."""
+    """Its launcher is started again; the first host's torchrun has waited, and starts its process again."""
     kills = trial.hosts.kill("seqfit2")
     trial.start("seqfit2")
     return kills

@@ -1,4 +1,4 @@
-"""Readers of files from outside, fed with spoilt files for some minutes: what is not read must be an error of ours.
+"""Readers of files from outside, fed with corrupted files for some minutes: what is not read must be an error of ours.
 
 In: seconds. Out: how many files were tried, and what was raised that should not have been. A file is a good one with
 bytes changed, cut, doubled or replaced; or, where it is JSON, with values missing, too large or of another kind, which
@@ -45,7 +45,7 @@ class Fuzzed:
 def fuzz(folder: Path, seconds: float, seed: int = 0) -> Fuzzed:
     """For so long, the kinds in turn."""
     draw = random.Random(seed)
-    told = Fuzzed()
+    reported = Fuzzed()
     kinds: dict[str, tuple[list[bytes], Callable[[bytes], object]]] = {
         "Kineto trace": ([_kineto()], lambda content: _read_trace(folder / "trace.json", content)),
         "compressed trace": (
@@ -63,20 +63,20 @@ def fuzz(folder: Path, seconds: float, seed: int = 0) -> Fuzzed:
     while time.monotonic() < end:
         for name, (seeds, read) in kinds.items():
             content = (spoil_values if draw.random() < 0.6 else spoil)(draw.choice(seeds), draw)
-            told.tried[name] = told.tried.get(name, 0) + 1
+            reported.tried[name] = reported.tried.get(name, 0) + 1
             try:
                 read(content)
-                told.read += 1
+                reported.read += 1
             except SeqfitError:
-                told.refused += 1
+                reported.refused += 1
             except Exception:
-                told.crashes.append(f"{name}: {content[:2000]!r}\n{traceback.format_exc()}")
+                reported.crashes.append(f"{name}: {content[:2000]!r}\n{traceback.format_exc()}")
         _write_run(folder / "run")
-    return told
+    return reported
 
 
 def spoil_values(content: bytes, draw: random.Random) -> bytes:
-    """JSON, or lines of it, with one to three values exchanged or taken out; what is none is spoilt byte by byte."""
+    """JSON, or lines of it, with one to three values exchanged or taken out; what is none is corrupted byte by byte."""
     try:
         documents = [json.loads(line) for line in content.splitlines()]
     except ValueError:
@@ -101,22 +101,22 @@ def spoil_values(content: bytes, draw: random.Random) -> bytes:
 
 def spoil(content: bytes, draw: random.Random) -> bytes:
     """One to four changes."""
-    spoilt = bytearray(content)
+    corrupted = bytearray(content)
     for _ in range(draw.randint(1, 4)):
-        at = draw.randrange(len(spoilt) + 1)
-        to = min(len(spoilt), at + draw.randrange(1, 40))
+        at = draw.randrange(len(corrupted) + 1)
+        to = min(len(corrupted), at + draw.randrange(1, 40))
         change = draw.randrange(5)
         if change == 0:
-            spoilt[at:to] = b""
+            corrupted[at:to] = b""
         elif change == 1:
-            spoilt[at:at] = draw.choice(_PIECES)
+            corrupted[at:at] = draw.choice(_PIECES)
         elif change == 2:
-            spoilt[at:to] = draw.choice(_PIECES)
+            corrupted[at:to] = draw.choice(_PIECES)
         elif change == 3:
-            spoilt[at:at] = spoilt[at:to]
-        elif at < len(spoilt):
-            spoilt[at] = draw.randrange(256)
-    return bytes(spoilt[: draw.randrange(len(spoilt) + 1)] if draw.random() < 0.1 else spoilt)
+            corrupted[at:at] = corrupted[at:to]
+        elif at < len(corrupted):
+            corrupted[at] = draw.randrange(256)
+    return bytes(corrupted[: draw.randrange(len(corrupted) + 1)] if draw.random() < 0.1 else corrupted)
 
 
 def _read_trace(path: Path, content: bytes) -> None:

@@ -1,6 +1,6 @@
 """Runs that are killed at random moments and resumed until they end, beside one that is left alone.
 
-In: a recipe and a number of kills. Out: whether the ends are the same to the bit, and where the kills fell. What is
+In: a recipe and a number of kills. Out: whether the ends are bit-identical, and where the kills fell. What is
 killed is forked from a process that has torch imported and has trained nothing yet: a try takes a second and not ten;
 it is ended by SIGKILL, which no handler sees.
 
@@ -49,22 +49,22 @@ def kill_runs(recipe: Recipe, folder: Path, kills: int, seed: int = 0) -> Kills:
     started = time.perf_counter()
     assert _fork(lambda: train(recipe, out=whole)) == 0
     seconds = time.perf_counter() - started
-    told = Kills()
-    while told.kills < kills:
-        told.runs += 1
-        place = folder / f"run-{told.runs}"
-        while _fork(partial(train, recipe, out=place, resume=True), kill_after=_draw(draw, told, kills, seconds)):
-            told.kills += 1
-            _look(place, told)
+    reported = Kills()
+    while reported.kills < kills:
+        reported.runs += 1
+        place = folder / f"run-{reported.runs}"
+        while _fork(partial(train, recipe, out=place, resume=True), kill_after=_draw(draw, reported, kills, seconds)):
+            reported.kills += 1
+            _look(place, reported)
             if _is_finished(place):  # killed between its last record and the end of its process
                 break
-        told.different += [f"{place.name}: {what}" for what in find_differences(Run(whole), Run(place))]
-    return told
+        reported.different += [f"{place.name}: {what}" for what in find_differences(Run(whole), Run(place))]
+    return reported
 
 
-def _draw(draw: random.Random, told: Kills, kills: int, seconds: float) -> float | None:
+def _draw(draw: random.Random, reported: Kills, kills: int, seconds: float) -> float | None:
     """When to kill: anywhere in the time that a whole run takes, so most tries end early and some not at all."""
-    return None if told.kills >= kills else draw.uniform(0.02, 1.1) * seconds
+    return None if reported.kills >= kills else draw.uniform(0.02, 1.1) * seconds
 
 
 def _fork(train: Callable[[], object], kill_after: float | None = None) -> int:
@@ -88,17 +88,17 @@ def _fork(train: Callable[[], object], kill_after: float | None = None) -> int:
     return 0 if os.WIFEXITED(status) else os.WTERMSIG(status)
 
 
-def _look(place: Path, told: Kills) -> None:
+def _look(place: Path, reported: Kills) -> None:
     """At what a killed run has left."""
     if not (place / files.MANIFEST).is_file():
         return  # it had not begun
-    told.during_a_snapshot += any((place / files.SNAPSHOTS).glob(".*.new"))
-    told.before_the_first_snapshot += not find_snapshots(place)
+    reported.during_a_snapshot += any((place / files.SNAPSHOTS).glob(".*.new"))
+    reported.before_the_first_snapshot += not find_snapshots(place)
     try:
         run = Run(place)
         _ = run.manifest, run.steps(), run.evaluations(), run.events(), run.telemetry()
     except Exception as error:
-        told.unreadable.append(f"{place.name}: {type(error).__name__}: {error}")
+        reported.unreadable.append(f"{place.name}: {type(error).__name__}: {error}")
 
 
 def _is_finished(place: Path) -> bool:

@@ -59,8 +59,8 @@ def _try(folder: Path, number: int, draw: random.Random) -> tuple[bool, str | No
     except Exception:
         traceback.print_exc()
         return True, None
-    told = [event["message"] for event in run.events() if event["kind"] == "prediction"]
-    return run.status != "finished", told[0] if told else None
+    reported = [event["message"] for event in run.events() if event["kind"] == "prediction"]
+    return run.status != "finished", reported[0] if reported else None
 
 
 def _write_mix(folder: Path, model: Path, draw: random.Random) -> dict[str, Any]:

@@ -30,7 +30,7 @@ Recipe = dict[str, Any]
 class Outcome:
     """Of one run."""
 
-    operation: int  # of the second step, at which memory ran out
+    operation: int  # of the second step, at which memory was out
     phase: str
     finished: bool
     loss_difference: float  # the largest of any step

@@ -1,4 +1,4 @@
-"""Kills, memory limits and spoilt files, many of each: what was lost, what went wrong.
+"""Kills, memory limits and corrupted files, many of each: what was lost, what went wrong.
 
     python benchmarks/reliability/measure.py                   # all, about half an hour on one core
     python benchmarks/reliability/measure.py kills --count 20
@@ -149,14 +149,12 @@ def format_table() -> str:
 
 def say_kills(results: list[Result]) -> list[str]:
     """Of all kills."""
-    (told,) = results
-    asked = f"{told['kills']} SIGKILLs over {told['runs']} runs"
-    where = (
-        f"{told['during_a_snapshot']} in the middle of a snapshot, {told['before_the_first_snapshot']} before the first"
-    )
+    (reported,) = results
+    asked = f"{reported['kills']} SIGKILLs over {reported['runs']} runs"
+    where = f"{reported['during_a_snapshot']} in the middle of a snapshot, {reported['before_the_first_snapshot']} before the first"
     return [
-        row(f"{asked} ({where}): ends that differ", len(told["different"]), 0),
-        row("run directories that can't be read", len(told["unreadable"]), 0),
+        row(f"{asked} ({where}): ends that differ", len(reported["different"]), 0),
+        row("run directories that can't be read", len(reported["unreadable"]), 0),
     ]
 
 
@@ -181,10 +179,10 @@ def say_limits(results: list[Result]) -> list[str]:
 
 def say_fuzz(results: list[Result]) -> list[str]:
     """All kinds together."""
-    (told,) = results
-    tried = ", ".join(f"{count} x {kind}" for kind, count in told["tried"].items())
-    asked = f"{told['seconds'] / 60:.0f} minutes of spoilt files ({tried}): errors that are not ours"
-    return [row(asked, len(told["crashes"]), 0)]
+    (reported,) = results
+    tried = ", ".join(f"{count} x {kind}" for kind, count in reported["tried"].items())
+    asked = f"{reported['seconds'] / 60:.0f} minutes of corrupted files ({tried}): errors that are not ours"
+    return [row(asked, len(reported["crashes"]), 0)]
 
 
 def row(question: str, found: float, limit: float) -> str:

@@ -4,7 +4,7 @@
 
 In: the recipe to train (default: the demo). Out: the table of README.md, in Markdown. Blocks of steps alternate in
 one process, with the sampler and without (with, without, without, with, ...); a block with it begins after its first
-sample, so its start is told apart. A pair of neighbouring blocks gives one ratio of median step times; the table has
+sample: its start is reported apart. A pair of neighbouring blocks gives one ratio of median step times; the table has
 the median of all pairs and the interval in which 95% of the medians of resampled pairs lie.
 """
 

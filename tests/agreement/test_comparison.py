@@ -59,7 +59,7 @@ def test_a_lossless_candidate_has_the_losses_of_the_baseline(comparison: Compari
 
 
 @pytest.mark.slow
-def test_vanilla_runs_the_whole_batch_at_once_and_accumulate_a_quarter(comparison: Comparison) -> None:
+def test_the_baseline_runs_the_whole_batch_at_once_and_accumulation_a_quarter(comparison: Comparison) -> None:
     pieces = {
         name: {record["micro_batches"] for record in run_of(comparison, name).steps() if record["examples"] == 16}
         for name in ("baseline", "accumulation")

@@ -1,4 +1,4 @@
-"""Compiled blocks on packed rows give the step of eager ones, and new numbers of tokens compile nothing anew.
+"""Compiled blocks on packed rows give the step of eager ones, and new numbers of tokens compile nothing again.
 
 Tolerance: see steps.py. Seen: 6e-7 of the largest gradient (T5), 4e-8 (BERT, as machine code, which takes half a minute
 to make: tests/step/test_compiling.py has a smaller block of it).

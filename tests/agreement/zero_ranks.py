@@ -10,7 +10,7 @@ AdamW's usual epsilon a gradient of 1e-9 that is rounded differently moves a wei
 the update as smooth as the gradient, so that fp32 is enough to tell a wrong scale or norm.
 
 Then training goes on from a snapshot in a new engine, and must end with the same bits as without; and a gradient that
-is no number in one process must leave the weights of all as they are.
+is NaN in one process must leave the weights of all as they are.
 """
 
 from __future__ import annotations

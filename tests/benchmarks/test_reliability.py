@@ -1,4 +1,4 @@
-"""A short version of benchmarks/reliability: ten kills, six points without memory, some seconds of spoilt files."""
+"""A short version of benchmarks/reliability: ten kills, six points without memory, some seconds of corrupted files."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_ten_kills_lose_nothing(tmp_path: Path) -> None:
         "folder = Path(sys.argv[1])\n"
         "recipe = build_recipe(folder, dropout=0.1)\n"
         "recipe['train']['steps'] = 12\n"
-        "told = kill_runs(recipe, folder, 10)\n"
-        "assert told.kills >= 10 and not told.different and not told.unreadable, told\n"
+        "reported = kill_runs(recipe, folder, 10)\n"
+        "assert reported.kills >= 10 and not reported.different and not reported.unreadable, reported\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]
     own = NO_PREDICTION | {"SEQFIT_CACHE": str(tmp_path / "cache")}  # plans are no part of this, and take longer
@@ -73,8 +73,8 @@ def test_memory_that_runs_out_at_any_point_changes_no_update(
     assert max(differences) <= limit
 
 
-def test_spoilt_files_are_read_or_refused(tmp_path: Path) -> None:
-    told = fuzz(tmp_path, seconds=3)
-    assert not told.crashes, told.crashes[0]
-    assert told.read
-    assert told.refused
+def test_corrupted_files_are_read_or_refused(tmp_path: Path) -> None:
+    reported = fuzz(tmp_path, seconds=3)
+    assert not reported.crashes, reported.crashes[0]
+    assert reported.read
+    assert reported.refused

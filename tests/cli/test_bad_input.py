@@ -33,7 +33,7 @@ def arguments(tmp_path: Path, tiny_model: Callable[[str], Path]) -> list[str]:
     return ["train", str(tmp_path / "recipe.yaml"), "--out", str(tmp_path / "run")]
 
 
-def test_the_command_works_when_nothing_is_spoilt(arguments: list[str]) -> None:
+def test_the_command_works_when_nothing_is_corrupted(arguments: list[str]) -> None:
     assert main(arguments) == 0
 
 

@@ -186,8 +186,8 @@ MISTAKES: dict[str, tuple[Spoil, list[str]]] = {
         run_with(manifest__json='{"status": "running"}', recipe__yaml="{}"),
         ["evaluate", "run0"],
     ),
-    "a run whose manifest is torn": (run_with(manifest__json='{"sta'), ["evaluate", "run0"]),
-    "a run whose records are spoilt": (
+    "a run whose manifest is truncated": (run_with(manifest__json='{"sta'), ["evaluate", "run0"]),
+    "a run whose records are corrupted": (
         run_with(manifest__json='{"status": "finished"}', steps__jsonl='{"step"\n{"step": 2}\n', recipe__yaml="{}"),
         ["track", "run0", "--to", "tensorboard"],
     ),
@@ -225,12 +225,12 @@ def test_it_is_answered_in_three_parts(case: str, place: Path, capfd: pytest.Cap
     spoil(place)
     before = set(place.rglob("*"))
     code = main(arguments)
-    told = capfd.readouterr().err
-    assert code == 2, told
-    assert "Traceback" not in told
-    if not told.startswith("Usage: "):  # the command line's own parser has two: what is wrong, and how to get help
-        assert told.startswith("error: ")
-        assert count_parts(told) >= 3, told
+    reported = capfd.readouterr().err
+    assert code == 2, reported
+    assert "Traceback" not in reported
+    if not reported.startswith("Usage: "):  # the command line's own parser has two: what is wrong, and how to get help
+        assert reported.startswith("error: ")
+        assert count_parts(reported) >= 3, reported
     left = set(place.rglob("*")) - before
     assert not [path for path in left if "out" in path.parts or path.name in ("hacked", "small")], left
 

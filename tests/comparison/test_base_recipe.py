@@ -7,7 +7,7 @@ from seqfit.strategy.schema import Strategy
 from tests.comparison.comparisons import recipe_values
 
 
-def test_the_base_is_vanilla_with_the_whole_batch_at_once_and_threads_that_are_told() -> None:
+def test_the_base_is_the_baseline_with_the_whole_batch_at_once_and_stated_threads() -> None:
     base, notes = build_base(load_recipe(recipe_values()), 2)
     assert load_strategy(base) == Strategy(
         name="baseline", precision="fp32", batching="padded", micro_batch_tokens=WHOLE_BATCH, threads=2

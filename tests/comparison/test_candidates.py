@@ -65,7 +65,7 @@ def test_the_same_recipe_under_another_name_is_lossless() -> None:
     assert found == {"baseline": ("baseline", ""), "again": ("lossless", ""), "learning_rate=3e-4": ("lossless", "")}
 
 
-def test_without_vanilla_the_first_is_the_reference_and_kinds_are_told_against_it() -> None:
+def test_without_a_baseline_the_first_is_it_and_kinds_are_relative_to_it() -> None:
     found = kinds(with_gpus(strategies="fp16,fp16+recompute,recompute"))
     assert found == {
         "fp16": ("baseline", ""),
@@ -138,9 +138,9 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_a_mistake_is_found_before_anything_runs(case: str) -> None:
     asked, said = WRONG[case]
-    with pytest.raises(RecipeError) as told:
+    with pytest.raises(RecipeError) as reported:
         with_gpus(**asked)
-    assert [text for text in said if text not in str(told.value)] == []
+    assert [text for text in said if text not in str(reported.value)] == []
 
 
 def test_a_field_that_is_removed_is_told_apart_from_one_that_is_set() -> None:

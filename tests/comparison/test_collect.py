@@ -81,8 +81,8 @@ def test_on_a_cpu_a_peak_counts_only_if_it_is_that_of_the_largest_steps(
     (path / files.MANIFEST).write_text(json.dumps(manifest | {"prediction": peak}))
     measures = measure_trial(read(path), warm_up=2)
     assert measures.values.get("allocated_bytes") == found
-    told = measures.absent.get("allocated_bytes", "")
-    assert told.startswith("the peak of the largest steps was not measured") == (found is None)
+    reported = measures.absent.get("allocated_bytes", "")
+    assert reported.startswith("the peak of the largest steps was not measured") == (found is None)
 
 
 def write_gpu_run(path: Path) -> None:

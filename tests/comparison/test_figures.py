@@ -81,7 +81,7 @@ def slow_machine(path: Path, factor: float) -> None:
 def test_a_disturbed_machine_is_corrected_for_and_every_percentage_is_the_ratio_of_two_printed_numbers(
     tmp_path: Path,
 ) -> None:
-    """2.9 s against 2.4 s were printed as 134.7%, and tokens/s as within noise."""
+    """2.9 s against 2.4 s were printed as 134.7%, and tokens/s as not significant."""
     matrix = several(repeats=5)
     make_folder(tmp_path, matrix)
     for repeat, slow in enumerate((1.0, 1.3, 1.0, 1.4, 1.05)):

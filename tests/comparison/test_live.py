@@ -23,7 +23,7 @@ from tests.comparison.comparisons import matrix_of
 MATRIX = matrix_of(strategies="baseline,fp16,recompute", repeats=2, steps=40)
 DONE = [
     Outcome("baseline", 0, 0, "finished", "", 60.0, 0.0),
-    Outcome("recompute", 0, 0, "out_of_memory", "memory ran out", 20.0, 0.0),
+    Outcome("recompute", 0, 0, "out_of_memory", "out of memory", 20.0, 0.0),
 ]
 STEPS = {"baseline": Figure((1.0,), 1.0, None), "recompute": Figure((1.25,), 1.25, None, 0.25)}
 STANDINGS = [

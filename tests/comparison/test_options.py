@@ -72,15 +72,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_a_mistake_is_told_with_its_field(case: str) -> None:
     options, said = WRONG[case]
-    with pytest.raises(RecipeError) as told:
+    with pytest.raises(RecipeError) as reported:
         read_options(None, options)
-    assert said in str(told.value)
+    assert said in str(reported.value)
 
 
 def test_all_mistakes_are_told_together() -> None:
-    with pytest.raises(RecipeError, match="The comparison has 3 mistakes") as told:
+    with pytest.raises(RecipeError, match="The comparison has 3 mistakes") as reported:
         read_options(None, {"repeats": 0, "seeds": [-1], "budget": "x"})
-    assert len(str(told.value).splitlines()) == 4
+    assert len(str(reported.value).splitlines()) == 4
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,9 @@ WRONG = {
 
 @pytest.mark.parametrize("part", WRONG)
 def test_a_part_that_nobody_knows_is_told_what_to_write(part: str) -> None:
-    with pytest.raises(UnknownPart) as told:
+    with pytest.raises(UnknownPart) as reported:
         find_meaning([part], BASE, None)
-    assert WRONG[part] in str(told.value)
+    assert WRONG[part] in str(reported.value)
 
 
 def test_no_larger_model_of_an_unknown_one() -> None:

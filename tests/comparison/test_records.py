@@ -56,7 +56,7 @@ def test_predictions_from_before_peaks_were_taken_apart_come_back_whole(tmp_path
 
 def test_outcomes_are_read_in_their_order(tmp_path: Path) -> None:
     assert read_outcomes(tmp_path) == []
-    other = replace(DONE, candidate="fp16", state="out_of_memory", reason="memory ran out")
+    other = replace(DONE, candidate="fp16", state="out_of_memory", reason="out of memory")
     add_outcome(DONE, tmp_path)
     add_outcome(other, tmp_path)
     assert read_outcomes(tmp_path) == [DONE, other]

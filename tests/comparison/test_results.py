@@ -68,10 +68,10 @@ def test_out_of_memory_is_a_result(tmp_path: Path) -> None:
     for repeat in range(3):
         add_trial(tmp_path, BASELINE, repeat=repeat)
         add_trial(tmp_path, RECOMPUTE, repeat=repeat)
-        add_end(tmp_path, Trial("fp16", 0, repeat), "out_of_memory", "memory ran out at step 1")
+        add_end(tmp_path, Trial("fp16", 0, repeat), "out_of_memory", "out of memory at step 1")
     comparison = collect_comparison(tmp_path)
     found = result(comparison, "fp16")
-    assert (found.state, found.reason, found.figures) == ("out_of_memory", "memory ran out at step 1", {})
+    assert (found.state, found.reason, found.figures) == ("out_of_memory", "out of memory at step 1", {})
     assert comparison.is_fair
     assert "Missing: fp16 (out of memory)." in comparison.verdict
 
@@ -120,8 +120,8 @@ def test_two_processes_that_are_1_6_times_as_fast_are_80_per_cent_efficient(tmp_
 
 def test_damaged_runs_leave_the_others_and_are_told(tmp_path: Path) -> None:
     folder = play(tmp_path, recompute=1.2)
-    torn = folder / "runs" / "recompute-seed0-repeat2" / files.STEPS
-    torn.write_text(torn.read_text()[:-20])
+    truncated = folder / "runs" / "recompute-seed0-repeat2" / files.STEPS
+    truncated.write_text(truncated.read_text()[:-20])
     (folder / "runs" / "fp16-seed0-repeat0" / files.TELEMETRY).unlink()
     (folder / "runs" / "fp16-seed0-repeat1" / files.MANIFEST).unlink()
     with (folder / "outcomes.jsonl").open("a") as stream:

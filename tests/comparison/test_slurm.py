@@ -149,7 +149,7 @@ def test_only_repeats_that_are_not_finished_are_submitted_again(fake_slurm: Fake
 
 
 @pytest.mark.usefixtures("fake_slurm")
-def test_a_repeat_that_goes_on_elsewhere_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeat_that_goes_on_elsewhere_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
     give()
     made: list[str] = []
 

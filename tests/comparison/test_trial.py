@@ -150,7 +150,7 @@ def test_a_process_that_the_kernel_ended_ran_out_of_memory(tmp_path: Path, monke
     assert count_kernel_kills() == 3
 
 
-def test_a_trial_that_outlived_its_comparison_is_not_begun_anew_beside_it(tmp_path: Path) -> None:
+def test_a_trial_that_outlived_its_comparison_is_not_started_again_alongside_it(tmp_path: Path) -> None:
     with contextlib.closing(RunWriter.create(tmp_path / "runs" / BASELINE.folder)):
         with pytest.raises(RunError, match="is still being trained"):
             run_trial(matrix_of(), BASELINE, tmp_path)

@@ -60,10 +60,12 @@ def test_codes_that_are_not_given_are_named_with_an_example_by_the_files_endings
     fields = {"name": "translate", "source": "{en}", "target": "{fr}"}
     data = {"path": "x", "languages": ["en", "fr"]}
     recipe = Recipe.model_validate({"model": {"path": "m"}, "task": fields, "data": data})
-    with pytest.raises(RecipeError, match=r"^task\.source_language and task\.target_language are not given\. ") as told:
+    with pytest.raises(
+        RecipeError, match=r"^task\.source_language and task\.target_language are not given\. "
+    ) as reported:
         prepare_data(recipe, load("nllb"))
-    assert "task.source_language=eng_Latn task.target_language=fra_Latn" in str(told.value)
-    assert "202 codes: ace_Arab" in str(told.value)
+    assert "task.source_language=eng_Latn task.target_language=fra_Latn" in str(reported.value)
+    assert "202 codes: ace_Arab" in str(reported.value)
     with pytest.raises(
         RecipeError, match=r"^task\.target_language is not given\. .*Set it, for example task\.target_l"
     ):

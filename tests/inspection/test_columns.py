@@ -18,7 +18,7 @@ ROWS = [
 
 
 def _of(**columns: Any) -> dict[str, Any]:
-    """Profiles of twelve rows; # becomes the row's number, a list is dealt out."""
+    """Profiles of twelve rows; # becomes the row's number, a list is assigned in turn."""
     rows = [
         {name: v[n % len(v)] if isinstance(v, list) else str(v).replace("#", str(n)) for name, v in columns.items()}
         for n in range(12)

@@ -134,11 +134,11 @@ def test_a_classifier_has_labels_instead_of_target_tokens(tmp_path: Path, tokeni
 
 
 def test_the_report_is_json_and_progress_is_reported(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
-    told: list[tuple[str, int, int | None]] = []
-    report = describe_recipe_data(recipe, tokenizer, progress=lambda *step: told.append(step))
+    reported: list[tuple[str, int, int | None]] = []
+    report = describe_recipe_data(recipe, tokenizer, progress=lambda *step: reported.append(step))
     back = json.loads(json.dumps(report.to_json()))
     assert back["splits"][0]["source"]["maximum"] == 20
-    assert ("train: counting tokens", 4, 4) in told
+    assert ("train: counting tokens", 4, 4) in reported
 
 
 def test_two_looks_at_the_same_data_agree(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:

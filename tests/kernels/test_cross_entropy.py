@@ -125,10 +125,10 @@ def test_a_known_count_gives_the_same_without_asking_the_device() -> None:
     hidden, weight, labels = inputs()
     with Watch() as asked:
         expected = linear_loss_sum(hidden, weight, labels)
-    with Watch() as told:
+    with Watch() as reported:
         loss = linear_loss_sum(hidden, weight, labels, counted_rows=14)
     assert torch.equal(loss, expected)
-    assert ("nonzero" in asked.names, "nonzero" in told.names) == (True, False)
+    assert ("nonzero" in asked.names, "nonzero" in reported.names) == (True, False)
     real = labels != -100
     with Watch() as all_count:
         loss = linear_loss_sum(hidden[real], weight, labels[real], counted_rows=14)

@@ -1,6 +1,6 @@
 """Real jobs on a real Slurm: two nodes on this host, a tiny model, and what a cluster does to jobs.
 
-Whatever happens to a job in its middle, its run ends as the one that was left alone, to the bit.
+Whatever happens to a job in its middle, its run ends as the one that was left alone, bit-exactly.
 """
 
 from __future__ import annotations

@@ -43,10 +43,10 @@ def test_following_waits_for_the_job_and_ends_with_it(
     happens = iter([("step 1\nste", "RUNNING"), ("p 2\n", "RUNNING"), (last_words, "COMPLETED")])
     clock = SimpleNamespace(sleep=lambda _: append(*next(happens)), monotonic=time.monotonic)
     monkeypatch.setattr(slurm, "time", clock)
-    told: list[str] = []
-    pieces = [piece for piece in read_log(log.parent, follow=True, report=told.append) if piece]
+    reported: list[str] = []
+    pieces = [piece for piece in read_log(log.parent, follow=True, report=reported.append) if piece]
     assert pieces == ["step 1\n", "step 2\n", last_words]
-    assert told == ["job 17: PENDING (Priority)"]
+    assert reported == ["job 17: PENDING (Priority)"]
 
 
 @pytest.mark.usefixtures("fake_slurm")

@@ -82,9 +82,9 @@ def test_with_consent_it_trains_padded_and_its_page_says_so(own_type: Path, tmp_
     with quiet_transformers():
         run = seqfit.train(recipe, out=tmp_path / "run")
         assert len(seqfit.predict(run, ["w3 w4"])) == 1
-    told = {event["kind"]: event["message"] for event in run.events()}
-    assert "own-t5 is a type that seqfit is not tested with" in told["untested"]
-    assert "own-t5" in told["fallback"] or "packed" in told["fallback"]
+    reported = {event["kind"]: event["message"] for event in run.events()}
+    assert "own-t5 is a type that seqfit is not tested with" in reported["untested"]
+    assert "own-t5" in reported["fallback"] or "packed" in reported["fallback"]
     subject = read_report_subject([tmp_path / "run"])
     assert "untested model type" in str(show_header(subject))
     assert "own-t5 is a type that seqfit is not tested with" in str(show_gaps(subject))

@@ -182,7 +182,7 @@ def test_a_folder_that_lacks_some_weights_is_refused_and_they_are_named(
         load_model(recipe_of(folder, kind=kind), ClassifierHead(("yes", "no")))
 
 
-@pytest.mark.parametrize("damage", ["absent", "torn"])
+@pytest.mark.parametrize("damage", ["absent", "truncated"])
 def test_weights_that_do_not_load_are_an_error_in_three_parts(copy: Callable[[str], Path], damage: str) -> None:
     folder = copy("t5")
     if damage == "absent":

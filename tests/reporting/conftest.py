@@ -165,7 +165,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def edit_lines() -> Callable[[Path, str, Change], None]:
-    """Writes a record file of a run anew, each record changed."""
+    """Writes a record file of a run again, each record changed."""
 
     def edit(run: Path, name: str, change: Change) -> None:
         lines = [json.loads(line) for line in (run / name).read_text("utf-8").splitlines()]
@@ -299,7 +299,7 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[[
 
 @pytest.fixture
 def real_run(trained_run: Path, tmp_path: Path) -> Path:
-    """A copy that may be spoilt."""
+    """A copy that may be corrupted."""
     return Path(shutil.copytree(trained_run, tmp_path / "words"))
 
 

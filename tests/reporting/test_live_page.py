@@ -81,8 +81,8 @@ def test_what_is_half_written_leaves_the_last_page_under_a_note(run_path: Path, 
     page = LivePage([run_path])
     page.build()
     whole = (run_path / files.MANIFEST).read_text("utf-8")
-    for torn in (whole[:50], whole[:60]):
-        (run_path / files.MANIFEST).write_text(torn, "utf-8")
+    for truncated in (whole[:50], whole[:60]):
+        (run_path / files.MANIFEST).write_text(truncated, "utf-8")
         parts = page.build().parts
         assert parts[1] == "<p>build 1</p>"
         assert [part.count("Not up to date") for part in parts] == [1, 0]

@@ -16,8 +16,8 @@ Edit = Callable[..., None]
 
 def test_a_finished_run_in_one_sentence(run_path: Path, edit_manifest: Edit) -> None:
     started = ShownRun(run_path).manifest["started"]
-    forecast = {"predicted_peak_bytes": 3 * 2**30, "measured_peak_bytes": int(3.3 * 2**30)}
-    edit_manifest(run_path, ended=started + 800, total_steps=400, prediction=forecast)
+    prediction = {"predicted_peak_bytes": 3 * 2**30, "measured_peak_bytes": int(3.3 * 2**30)}
+    edit_manifest(run_path, ended=started + 800, total_steps=400, prediction=prediction)
     assert describe_run(ShownRun(run_path)) == (
         "Finished 400 steps in 13 min 20 s: F1 68.6 on validation, best at step 400 (3.0 before fine-tuning); "
         "peak memory 3.3 GiB, 10.0% above the predicted 3.0 GiB."

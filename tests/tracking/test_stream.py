@@ -12,12 +12,12 @@ from seqfit.tracking.stream import HELD_SECONDS, Stream
 from tests.tracking.records import START, sample, step_record, write_records
 
 
-def told(stream: Stream, *, now: float = START, final: bool = False) -> list[tuple[str, int, float]]:
+def reported(stream: Stream, *, now: float = START, final: bool = False) -> list[tuple[str, int, float]]:
     return [(entry.kind, entry.step, entry.time - START) for entry in stream.read(now=now, final=final)]
 
 
 def test_records_come_in_the_order_of_time_with_the_step_they_belong_to(run_path: Path) -> None:
-    assert told(Stream(run_path), final=True) == [
+    assert reported(Stream(run_path), final=True) == [
         ("evaluation", 0, 1),
         ("sample", 0, 5),
         ("step", 10, 10),
@@ -33,22 +33,22 @@ def test_records_come_in_the_order_of_time_with_the_step_they_belong_to(run_path
 def test_a_growing_run_gives_the_same_stream_as_a_finished_one(tmp_path: Path, run_path: Path) -> None:
     growing, seen = Stream(tmp_path), []
     write_records(tmp_path, files.TELEMETRY, [sample(START + second, 0.1) for second in (5, 11)])
-    seen += told(growing)  # nothing: the step that these belong to is not known yet
+    seen += reported(growing)  # nothing: the step that these belong to is not known yet
     assert seen == []
     write_records(tmp_path, files.STEPS, [step_record(10, START + 10)])
-    seen += told(growing)
+    seen += reported(growing)
     assert seen == [("sample", 0, 5), ("step", 10, 10)]
     write_records(tmp_path, files.TELEMETRY, [sample(START + 12, 0.1), sample(START + 13.5, 0.1)])
     write_records(tmp_path, files.STEPS, [step_record(20, START + 13)])
-    seen += told(growing) + told(growing, final=True)
-    assert seen == [row for row in told(Stream(run_path), final=True) if row[0] in ("step", "sample")]
+    seen += reported(growing) + reported(growing, final=True)
+    assert seen == [row for row in reported(Stream(run_path), final=True) if row[0] in ("step", "sample")]
 
 
 def test_what_a_hanging_run_was_sampled_at_is_not_held_for_ever(tmp_path: Path) -> None:
     write_records(tmp_path, files.TELEMETRY, [sample(START, 0.1)])
     stream = Stream(tmp_path)
-    assert told(stream, now=START + HELD_SECONDS - 1) == []
-    assert told(stream, now=START + HELD_SECONDS + 1) == [("sample", 0, 0)]
+    assert reported(stream, now=START + HELD_SECONDS - 1) == []
+    assert reported(stream, now=START + HELD_SECONDS + 1) == [("sample", 0, 0)]
 
 
 def test_steps_done_again_and_splits_scored_again_are_left_out(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_steps_done_again_and_splits_scored_again_are_left_out(tmp_path: Path) -
     write_records(tmp_path, files.STEPS, redone)
     again = [EvaluationRecord(step, split, 1.0, {}, 1, 1.0, START) for step, split in ((20, "a"), (10, "a"), (10, "b"))]
     write_records(tmp_path, files.EVALUATIONS, again)
-    rows = told(Stream(tmp_path), final=True)
+    rows = reported(Stream(tmp_path), final=True)
     assert [step for kind, step, _ in rows if kind == "step"] == [10, 20, 30]
     assert [step for kind, step, _ in rows if kind == "evaluation"] == [20, 10]
 
