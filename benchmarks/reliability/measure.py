@@ -151,7 +151,8 @@ def say_kills(results: list[Result]) -> list[str]:
     """Of all kills."""
     (reported,) = results
     asked = f"{reported['kills']} SIGKILLs over {reported['runs']} runs"
-    where = f"{reported['during_a_snapshot']} in the middle of a snapshot, {reported['before_the_first_snapshot']} before the first"
+    during, before = reported["during_a_snapshot"], reported["before_the_first_snapshot"]
+    where = f"{during} in the middle of a snapshot, {before} before the first"
     return [
         row(f"{asked} ({where}): ends that differ", len(reported["different"]), 0),
         row("run directories that can't be read", len(reported["unreadable"]), 0),
