@@ -89,6 +89,8 @@ class Name:
         """'Párrafo 2' -> plain 'parrafo', number '2'."""
         parts = path.split(".")
         telling = parts[-2] if len(parts) > 1 and parts[-1].lower() in ("text", "value", "content") else parts[-1]
+        if len(parts) > 1 and telling.isdigit():  # simp.0, simp.1
+            telling = f"{parts[-2]}_{telling}"
         head, number = re.fullmatch(r"(.*?)[\s_-]*(\d*)", telling.strip().lower(), re.DOTALL).groups()  # type: ignore[union-attr]
         if head in _IN_OTHER_SCRIPTS:
             telling = _IN_OTHER_SCRIPTS[head] + number

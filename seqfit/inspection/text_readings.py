@@ -186,6 +186,13 @@ def find_generation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRead
         source = next(c for c in prose if c is not targets[0])
         return FoundReading(_generation(targets[0].path, [source]))
     best, other = _generation(prose[-1].path, prose[:-1]), _generation(prose[0].path, prose[1:])
+    series = [c for c in prose if c.name.number and c.name.plain == prose[-1].name.plain]
+    if len(series) == len(prose) - 1 > 1:  # one column, and text_1, text_2, ...
+        source = next(c for c in prose if c not in series)
+        more = {"references": [f"{{{c.path}}}" for c in series]}
+        doubt = f"{series[0].path} to {series[-1].path} may be references for the same target, or parts of the source"
+        best, other = _generation(series[0].path, [source], more), _generation(source.path, series)
+        return FoundReading(best, other, doubt)
     if len(targets) == 1:
         best = _generation(targets[0].path, [c for c in prose if c is not targets[0]])
         other = _generation(targets[0].path, [max((c for c in prose if c is not targets[0]), key=length_of)])

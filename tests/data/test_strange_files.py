@@ -380,6 +380,25 @@ def test_lists_of_references_in_the_evaluation_files_are_references(tmp_path: Pa
     assert (example.target, example.references) == ("One.", ("One.", "Two."))
 
 
+def test_files_numbered_behind_a_dot_are_references(tmp_path: Path) -> None:
+    for name in ("orig", "simp.0", "simp.1", "simp.2"):
+        lines = [f"{text(n)} {name}" for n in range(40)]
+        (tmp_path / f"corpus.valid.{name}").write_text("\n".join(lines) + "\n")
+    task = guess_t5(str(tmp_path), "generate").recipe["task"]
+    assert (task["source"], task["target"]) == ("{orig}", "{simp.0}")
+    assert task["references"] == ["{simp.0}", "{simp.1}", "{simp.2}"]
+
+
+def test_a_numbered_series_next_to_one_text_may_be_its_references(tmp_path: Path) -> None:
+    series = ("variant_1", "variant_2", "variant_3")
+    rows = [{"document": text(n)} | {name: text(n * 7 + k) for k, name in enumerate(series)} for n in range(60)]
+    with pytest.raises(Unsure, match="variant_1 to variant_3 may be references for the same target") as asked:
+        guess_t5(write(tmp_path, "variants.csv", rows), "generate")
+    first, _, second = str(asked.value).partition("2. generate: ")
+    assert "{document} -> {variant_1}" in first
+    assert "{variant_1}[[ {variant_2}]][[ {variant_3}]] -> {document}" in second
+
+
 def test_one_turn_per_row_is_refused_by_its_speaker_and_session(tmp_path: Path) -> None:
     rows = [{"speaker": ("Ann", "Bob")[n % 2], "content": text(n), "session": n // 20} for n in range(80)]
     with pytest.raises(DataError, match=r"one turn of a dialogue per row \('session', 'speaker'\)"):

@@ -64,5 +64,6 @@ def test_known_pairs_have_an_order() -> None:
 
     assert order("nl", "cm") == -1
     assert order("ref0", "src") == 1
+    assert order("orig", "simp.9") == -1
     assert order("corrected_sentence", "original_sentence") == 1
     assert order("a", "b") == 0
