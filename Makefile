@@ -41,7 +41,7 @@ check: $(VENV)/installed-test
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not journey'
 
-# Two at a time, each in its order, as a person types it: half of their time is imports on one core, or waiting.
+# Two at a time on a core each, each in its order, as a person types it: most of their time is imports, or waiting.
 journeys: $(VENV)/installed-test
 	$(BIN)/python -m pytest -m journey -p no:randomly -n 2 --dist loadscope -vv --durations 60
 

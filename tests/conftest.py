@@ -37,6 +37,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return JourneyScheduling(config, log)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Journeys side by side have a core each, for what a person starts takes all there are."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if config.getoption("markexpr") == "journey" and worker and hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+
+
 def _shared(name: str, variable: str) -> Path:
     folder = Path(os.environ.get(variable, Path(__file__).resolve().parents[2] / "shared" / name))
     if not folder.is_dir():

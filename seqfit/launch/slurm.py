@@ -295,7 +295,10 @@ def cancel_runs(places: Iterable[Path]) -> Iterator[str]:
             yield f"{run}: job {job} is over ({known.state}): nothing to cancel"
             continue
         cancel_job(job)
-        yield f"{run}: job {job} is cancelled; resume with: seqfit submit {quote(find_job_folder(run))}"
+        if read_status(run).status == "finished":
+            yield f"{run} is finished; its job {job} was still ending and is cancelled"
+        else:
+            yield f"{run}: job {job} is cancelled; resume with: seqfit submit {quote(find_job_folder(run))}"
 
 
 def read_log(

@@ -54,6 +54,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.journey)
+        if item.get_closest_marker("journey") is not None:
+            item.add_marker(pytest.mark.timeout(1800))  # a busy machine is slow, and that is no failure
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,9 @@
 
 README.md, 13 commands            worker 1
 docs/cluster.md, docs/parallel.md worker 2: one cluster serves them; a second one would only take from the first
+
+Each worker has a core of its own: two trainings with two threads each on two cores wait for each other at every
+parallel region (`seqfit train demo` takes 98 s alone on both cores, and more than 600 s beside another).
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
         ("seqfit submit mine.yaml --gpus-per-node 0 --out runs/mine", r"\d+"),
         ("seqfit status", r"runs/mine"),
         ("seqfit logs runs/mine --follow", r"step 4/4"),
-        ("seqfit cancel runs/mine", r"is over \(COMPLET"),
+        ("seqfit cancel runs/mine", r"is over \(COMPLET|runs/mine is finished"),
     ],
 }
 PAIRS = [(group, command, prints) for group, commands in DEFAULTS.items() for command, prints in commands]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.launch.slurm import read_status
+from seqfit.launch.slurm import cancel_runs, read_status
 from tests.launch.fixtures import FakeSlurm, write_progress
 
 
@@ -46,3 +46,13 @@ def test_without_slurm_the_directory_still_speaks(submitted_run: Path) -> None:
     standing = read_status(submitted_run)
     assert (standing.queue, standing.step) == ("Slurm is not on this machine", 3)
     assert "where Slurm's commands are" in standing.next_step
+
+
+def test_cancelling_says_how_to_resume_unless_the_run_is_finished(submitted_run: Path, fake_slurm: FakeSlurm) -> None:
+    fake_slurm.says("RUNNING", NodeList="n1")
+    write_progress(submitted_run, "running", 3)
+    assert list(cancel_runs([submitted_run])) == [
+        "runs/demo: job 17 is cancelled; resume with: seqfit submit runs/demo"
+    ]
+    write_progress(submitted_run, "finished", 50)
+    assert list(cancel_runs([submitted_run])) == ["runs/demo is finished; its job 17 was still ending and is cancelled"]
