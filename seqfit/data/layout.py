@@ -16,7 +16,6 @@ import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 from seqfit.data.archives import plain_file_name
@@ -40,7 +39,7 @@ from seqfit.data.separated import (
     read_separated_records,
     strip_separator_line,
 )
-from seqfit.data.text_files import find_encoding, read_beginning, read_text_lines
+from seqfit.data.text_files import cached_by_file, find_encoding, read_beginning, read_text_lines
 from seqfit.errors import DataError, HeaderUnsure, did_you_mean
 from seqfit.paths import require_file
 
@@ -120,14 +119,8 @@ def _is_json(line: str) -> bool:
     return True
 
 
+@cached_by_file
 def find_layout(path: Path, options: FileOptions) -> FileLayout:
-    """The layout of a file, detected once per file and options, until the file changes."""
-    status = path.stat()
-    return _find_layout(path, status.st_size, status.st_mtime_ns, options)
-
-
-@lru_cache(maxsize=4096)
-def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> FileLayout:
     name = detect_format(path, options.encoding) if options.format == "auto" else options.format
     if options.columns is not None and name not in ("csv", "tsv", "psv", "separated", "excel"):
         raise DataError(
@@ -136,7 +129,9 @@ def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> 
             "Remove data.columns",
         )
     if name in ("parquet", "arrow"):
-        return FileLayout(name, _index_note(path, name))
+        numbers = name == "parquet" and _has_pandas_index(path)
+        note = f"{path.name}: the column {PANDAS_INDEX} only numbers the rows and is left out"
+        return FileLayout(name, (note,) if numbers else ())
     if name == "excel":
         records = list(itertools.islice(read_sheet(path, options.sheet), SAMPLE_ROWS + 1))
         return _name_fields(path, records, len(records[0]) if records else 0, options, FileLayout("excel"), [])
@@ -323,16 +318,11 @@ def _has_index(first: list[str], below: list[list[str]]) -> bool:
     return is_nameless and is_index([record[0].strip() for record in below if record])
 
 
-def _index_note(path: Path, name: str) -> tuple[str, ...]:
-    if name != "parquet":
-        return ()
+def _has_pandas_index(path: Path) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        names = pq.read_schema(path).names
+        return PANDAS_INDEX in pq.read_schema(path).names
     except (pa.ArrowInvalid, OSError):
-        return ()  # reading the rows reports it
-    if PANDAS_INDEX not in names:
-        return ()
-    return (f"{path.name}: the column {PANDAS_INDEX} only numbers the rows and is left out",)
+        return False  # reading the rows reports it

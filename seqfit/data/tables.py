@@ -15,10 +15,12 @@ say which.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from seqfit.data.archives import ARCHIVE_ENDINGS, is_archive, plain_file_name, unpack
@@ -48,11 +50,11 @@ from seqfit.data.file_tables import (
     build_parallel_table,
     build_table,
     columns_of_file,
+    find_hub_tables,
     list_names,
     options_of,
 )
 from seqfit.data.formats import knows_header, read_rows
-from seqfit.data.hub_tables import find_hub_tables
 from seqfit.data.json_stream import find_json_layout
 from seqfit.data.layout import ENDINGS, detect_format, ending
 from seqfit.data.name_words import split_of
@@ -62,7 +64,6 @@ from seqfit.errors import DataError, HeaderUnsure, did_you_mean
 from seqfit.paths import list_folder, require_file
 from seqfit.recipe import SPLITS, SourceRecipe
 
-_JOIN_SAMPLE = 1000
 _ORDER = ("train", ALL, "validation", "test")
 
 
@@ -183,18 +184,14 @@ def _file_tables(source: SourceRecipe, path: Path) -> dict[str, DataTable]:
             f"Set data.path={path.parent}, or remove data.splits",
         )
     if form == "text" and (partners := find_partners(path)) is not None:
-        raise _has_partners(path, partners)
+        names = ", ".join(file.name for file in partners.files.values())
+        raise DataError(
+            f"{path} is one of several files whose lines belong together: {names}",
+            f"Read together they have the columns {', '.join(partners.files)}",
+            f"Give the folder {path.parent} instead, or add data.files='{format_files(partners.files)}'; "
+            f"data.files='{{text: {path.name}}}' reads only this file",
+        )
     return {ALL: build_table(source, [path])}
-
-
-def _has_partners(path: Path, partners: ParallelSet) -> DataError:
-    names = ", ".join(file.name for file in partners.files.values())
-    return DataError(
-        f"{path} is one of several files whose lines belong together: {names}",
-        f"Read together they have the columns {', '.join(partners.files)}",
-        f"Give the folder {path.parent} instead, or add data.files='{format_files(partners.files)}'; "
-        f"data.files='{{text: {path.name}}}' reads only this file",
-    )
 
 
 # ---- a folder of files ----
@@ -246,10 +243,9 @@ def _training_files(
 ) -> list[Path]:
     """Next to a test file, a file whose name says no split is the training data if it has the same columns."""
     split, known = next((split, files[0]) for split, files in sets.items())
-    if are_shards([file.name for file in others]) or are_parts([plain_file_name(file.name) for file in others]):
-        own, columns = columns_of_file(source, others[0]), columns_of_file(source, known)
-        if set(columns) <= set(own):
-            return others
+    is_one = are_shards([file.name for file in others]) or are_parts([plain_file_name(file.name) for file in others])
+    if is_one and set(columns_of_file(source, known)) <= set(columns_of_file(source, others[0])):
+        return others
     shown = "; ".join(f"{_short(file, folder)} ({', '.join(columns_of_file(source, file))})" for file in others[:8])
     raise DataError(
         f"{folder} has {_short(known, folder)} for {split}, no file for train, and other files: {shown}",
@@ -266,9 +262,10 @@ def _unpacked(source: SourceRecipe, file: Path) -> Path:
     inside = _only_folder(unpack(file))
     tables, texts = find_data_files(inside, source.format, source.ids.values())
     if len(tables or texts) != 1:
-        names = ", ".join(list_folder(inside))
         raise DataError(
-            f"{file} holds {names}", "With several archives, each must hold one table", f"Set data.path={file}"
+            f"{file} holds {', '.join(list_folder(inside))}",
+            "With several archives, each must hold one table",
+            f"Set data.path={file}",
         )
     return (tables or texts)[0]
 
@@ -314,20 +311,20 @@ def _refuse_join(source: SourceRecipe, folder: Path, tables: Sequence[Path]) -> 
         if len(names) < 20:
             continue
         for table in tables:
-            rows = (row for row, _ in zip(read_rows(table, options_of(source)), range(_JOIN_SAMPLE), strict=False))
-            matches: dict[str, int] = {}
-            for row in rows:
-                for column, value in row.items():
-                    if isinstance(value, str) and (value in names or Path(value).stem in names):
-                        matches[column] = matches.get(column, 0) + 1
-            column = max(matches, key=lambda name: matches[name], default="")
-            if matches.get(column, 0) >= 5:
-                raise DataError(
-                    f"{table.name} names the files of {inner.name}/ in its column '{column}'",
-                    "A row is read from one file",
-                    f"Put the texts into the table with pandas, table['text'] = "
-                    f"[open(f'{inner.name}/{{name}}.txt').read() for name in table['{column}']], and save it as CSV",
-                )
+            matches = Counter(
+                column
+                for row in islice(read_rows(table, options_of(source)), 1000)
+                for column, value in row.items()
+                if isinstance(value, str) and (value in names or Path(value).stem in names)
+            )
+            for column, count in matches.most_common(1):
+                if count >= 5:
+                    raise DataError(
+                        f"{table.name} names the files of {inner.name}/ in its column '{column}'",
+                        "A row is read from one file",
+                        f"Put the texts into the table with pandas, table['text'] = [open(f'{inner.name}/{{name}}.txt')"
+                        f".read() for name in table['{column}']], and save it as CSV",
+                    )
 
 
 def _named_files(folder: Path, name: str, field: str) -> list[Path]:
@@ -345,11 +342,10 @@ def _named_files(folder: Path, name: str, field: str) -> list[Path]:
 
 
 def _no_data(source: SourceRecipe, folder: Path) -> dict[str, DataTable]:
-    names = list_folder(folder)
     raise DataError(
         f"{folder} has no data files" + (f" of format {source.format}" if source.format != "auto" else ""),
-        f"It has: {', '.join(names) or 'nothing'}; data files are tables ({', '.join(ENDINGS)}), text files whose "
-        "lines belong together, or one file or folder of texts per class",
+        f"It has: {', '.join(list_folder(folder)) or 'nothing'}; data files are tables ({', '.join(ENDINGS)}), text "
+        "files whose lines belong together, or one file or folder of texts per class",
         "Set data.path to a file or folder with data, or say how its files belong together: data.format=classes or "
         "data.files='{source: a.txt, target: b.txt}'",
     )
@@ -366,23 +362,19 @@ def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> d
         left = [file for file in texts if file not in used and not ABOUT_THE_LABELS.fullmatch(file.name.lower())]
         return {split: build_parallel_table(source, one, left) for split, one in parallel.items()}
     texts = [file for file in texts if not ABOUT_THE_LABELS.fullmatch(file.name.lower())] or list(texts)
-    by_splits = _classes_by_split(source, texts, is_stated=False)
-    if by_splits:
+    if by_splits := _classes_by_split(source, texts, is_stated=False):
         return by_splits
-    classes = find_class_files(texts, is_stated=False)
-    if classes is not None:
+    if (classes := find_class_files(texts, is_stated=False)) is not None:
         return {ALL: build_class_table(source, classes, folder.name)}
     formats = {file: recognise_format(file, source.encoding) for file in texts}
     tables = [file for file, form in formats.items() if form != "text"]
     splits = [split_of(file.name) for file in texts]
     if tables or len(texts) == 1 or (None not in splits and len(set(splits)) == len(splits)):
         return _split_files(source, folder, tables or texts)
-    inner = _inner_tables(source, folder)
-    if inner:
+    if inner := _inner_tables(source, folder):
         return inner
-    shown = list_names(texts)
     raise DataError(
-        f"{folder} has several text files: {shown}",
+        f"{folder} has several text files: {list_names(texts)}",
         "Neither their names nor their numbers of lines say how they belong together",
         "If each is a class, set data.format=classes; if line n of one belongs to line n of another, set "
         f"data.files='{{source: {texts[0].name}, target: {texts[1].name}}}'",
@@ -391,8 +383,7 @@ def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> d
 
 def _inner_tables(source: SourceRecipe, folder: Path) -> dict[str, DataTable]:
     """Tables in subfolders: one per split, one per class, or one with everything."""
-    classes = _class_tables(source, folder, is_stated=False)
-    if classes:
+    if classes := _class_tables(source, folder, is_stated=False):
         return classes
     inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and not one.name.startswith((".", "__"))]
     splits = [one for one in inner if split_of(one.name) is not None]
@@ -430,8 +421,7 @@ def _class_tables(source: SourceRecipe, folder: Path, *, is_stated: bool) -> dic
     own = find_class_folders(folder, is_stated=is_stated)
     if own is None and is_stated:
         tables, texts = find_data_files(folder, "auto")
-        by_splits = _classes_by_split(source, tables or texts, is_stated=True)
-        if by_splits:
+        if by_splits := _classes_by_split(source, tables or texts, is_stated=True):
             return by_splits
         own = find_class_files(tables or texts, is_stated=True)
     if own is not None:
@@ -471,16 +461,10 @@ def _parallel_tables(source: SourceRecipe, path: Path) -> dict[str, DataTable]:
     else:
         sets = language_sets(folder, source.languages)
     if not sets:
-        raise _no_pair(folder, source.languages)
+        ends = "have equally many lines and a common name"
+        change = "Name the files: data.files='{source: a.txt, target: b.txt}'"
+        if source.languages is not None:
+            ends = f"end in .{source.languages[0]} and .{source.languages[1]}"
+            change = "Set data.languages to two extensions that both occur"
+        raise DataError(f"{folder} has no files that {ends}", f"It has: {', '.join(list_folder(folder))}", change)
     return {split: build_parallel_table(source, one) for split, one in by_split(sets, folder).items()}
-
-
-def _no_pair(folder: Path, languages: tuple[str, str] | None) -> DataError:
-    ends = f"end in .{languages[0]} and .{languages[1]}" if languages else "have equally many lines and a common name"
-    return DataError(
-        f"{folder} has no files that {ends}",
-        f"It has: {', '.join(list_folder(folder))}",
-        "Set data.languages to two extensions that both occur"
-        if languages
-        else "Name the files: data.files='{source: a.txt, target: b.txt}'",
-    )

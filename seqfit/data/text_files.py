@@ -25,10 +25,11 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from seqfit.data.archives import read_head, reading
 from seqfit.errors import DataError, did_you_mean
@@ -79,6 +80,8 @@ _LATIN = {  # code page -> the letters beyond a-z of each of its languages; the 
 }
 _QUOTES = frozenset("‘’‚“”„–—…«»¡¿")
 _SIGNS = _QUOTES | set("\xa0•€£§©®°±´·™²³ºª½¼¾×")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True)
@@ -105,26 +108,32 @@ class Encoding:
         return f"{file}: read as {self.name}{depends}; set data.encoding if that is wrong"
 
 
+def cached_by_file(function: Callable[Concatenate[Path, _P], _R]) -> Callable[Concatenate[Path, _P], _R]:
+    """Called once per file and arguments, until the file's size or time of change differs."""
+
+    @lru_cache(maxsize=4096)
+    def cached(path: Path, size: int, mtime_ns: int, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return function(path, *args, **kwargs)
+
+    @wraps(function)
+    def call(path: Path, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        status = path.stat()
+        return cached(path, status.st_size, status.st_mtime_ns, *args, **kwargs)
+
+    return call
+
+
+@cached_by_file
 def find_encoding(path: Path, stated: str = "auto") -> Encoding:
-    """The encoding of a file; one pass per file, cached until the file changes."""
-    status = path.stat()
-    return _find(path, status.st_size, status.st_mtime_ns, stated)
-
-
-@lru_cache(maxsize=4096)
-def _find(path: Path, size: int, mtime_ns: int, stated: str) -> Encoding:
     head = read_head(path, _BLOCK_BYTES)
     if stated != "auto":
         return Encoding(_known_codec(stated), _line_end(head, stated), has_broken=True)
-    wide = _find_wide(head)
-    if wide is not None:
+    if (wide := _find_wide(head)) is not None:
         return Encoding(wide, _line_end(head, wide), has_broken=True, is_guessed=not head.startswith(codecs.BOM_UTF8))
     line_end = _line_end(head, "utf-8")
     good, broken, sample = _scan(path)
-    if not broken:
-        return Encoding("utf-8", line_end)
-    if good > broken:
-        return Encoding("utf-8", line_end, has_broken=True)
+    if not broken or good > broken:
+        return Encoding("utf-8", line_end, has_broken=broken > 0)
     name = recognise(sample)
     words = dict.fromkeys(word[:20] for word in sample.decode(name, "replace").split() if not word.isascii())
     return Encoding(name, line_end, True, tuple(words)[:3], is_guessed=True)
@@ -203,11 +212,8 @@ def recognise(sample: bytes) -> str:
     above = [sum(byte > 127 for byte in word) for word in words]
     in_long_words = sum(count for count in above if count > 2)
     # Measured: 7 to 40% in Latin scripts, from 67% (Big5, whose second bytes may be letters) to 100% in others.
-    if sum(above) > 0.55 * sum(map(len, words)) and in_long_words > 0.5 * sum(above):
-        found = _other_script(sample)
-        if found is not None:
-            return found
-    return _latin_code_page(sample)
+    is_other = sum(above) > 0.55 * sum(map(len, words)) and in_long_words > 0.5 * sum(above)
+    return (_other_script(sample) if is_other else None) or _latin_code_page(sample)
 
 
 def _other_script(sample: bytes) -> str | None:
@@ -217,20 +223,16 @@ def _other_script(sample: bytes) -> str | None:
         if _kana_share(sample, name) > 0.35:  # in half of short samples it is taken for Korean
             return name
     best = charset_normalizer.from_bytes(sample, cp_isolation=list(_OTHER_SCRIPTS)).best()
-    return _with_broken_bytes(sample) if best is None else best.encoding
-
-
-def _with_broken_bytes(sample: bytes) -> str | None:
-    """For text with broken bytes: the encoding under which most characters are frequent ones."""
-    shares: dict[str, float] = {}
+    if best is not None:
+        return best.encoding
+    shares: dict[str, float] = {}  # text with broken bytes: the encoding under which most characters are frequent ones
     for name in ("gb18030", "big5", "cp932", "euc_kr"):
         text = sample.decode(name, "replace")
         others = [char for char in text if ord(char) > 127]
         if text.count("\ufffd") < 0.05 * len(others):
-            frequent = sum(char in _FREQUENT for char in others)
-            shares[name] = frequent / len(others)
-    best = max(shares, key=lambda name: shares[name], default=None)
-    return best if best is not None and shares[best] > 0.2 else None
+            shares[name] = sum(char in _FREQUENT for char in others) / len(others)
+    found = max(shares, key=lambda name: shares[name], default=None)
+    return found if found is not None and shares[found] > 0.2 else None
 
 
 def _kana_share(sample: bytes, name: str) -> float:
@@ -353,14 +355,9 @@ def read_beginning(path: Path, encoding: str, characters: int) -> str:
     return "".join(pieces)[:characters]
 
 
+@cached_by_file
 def count_lines(path: Path) -> int:
-    """The number of lines, the last with or without its end; counted once per file."""
-    status = path.stat()
-    return _count(path, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=4096)
-def _count(path: Path, size: int, mtime_ns: int) -> int:
+    """The number of lines, the last with or without its end."""
     with reading(path) as file:
         count, last = 0, b"\n"
         while chunk := file.read(_BLOCK_BYTES):
