@@ -38,7 +38,7 @@ from seqfit.errors import DataError
 
 SAMPLE_LINES = 1000
 _SAMPLE_CHARACTERS = 1 << 20
-_BINARY = (
+_BINARY: tuple[tuple[bytes | tuple[bytes, ...], str], ...] = (
     (b"%PDF", "a PDF document"),
     (b"\x89PNG", "an image (PNG)"),
     (b"\xff\xd8\xff", "an image (JPEG)"),
@@ -46,13 +46,9 @@ _BINARY = (
     (b"\x93NUMPY", "a NumPy array"),
     (b"\x89HDF", "an HDF5 file"),
     (b"SQLite format 3", "an SQLite database"),
-    (b"\x80\x02", "a Python pickle"),
-    (b"\x80\x03", "a Python pickle"),
-    (b"\x80\x04", "a Python pickle"),
-    (b"\x80\x05", "a Python pickle"),
+    ((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a Python pickle"),
     (b"RIFF", "a sound or video file"),
-    (b"ID3", "a sound file"),
-    (b"OggS", "a sound file"),
+    ((b"ID3", b"OggS"), "a sound file"),
     (b"Rar!", "a RAR archive"),
     (b"7z\xbc\xaf", "a 7z archive"),
     (b"\x7fELF", "a program"),
@@ -84,8 +80,8 @@ def recognise_format(path: Path, encoding: str = "auto") -> str:
     _refuse_markup(path, text)
     if path.suffix.lower() in _OTHERS:
         raise refuse(path, _OTHERS[path.suffix.lower()], _WRITE_TABLE)
-    start = text.lstrip("\ufeff \t\r\n")[:1]
-    if start in ("{", "[") and (found := _recognise_json(text.lstrip("\ufeff \t\r\n"))):
+    stripped = text.lstrip("\ufeff \t\r\n")
+    if stripped.startswith(("{", "[")) and (found := _recognise_json(stripped)):
         return found
     refuse_tokens(path, lines)
     if find_dialect_by_content(lines, is_whole=len(text) < _SAMPLE_CHARACTERS) is not None:
@@ -102,13 +98,12 @@ def _recognise_binary(path: Path) -> str | None:
         return "parquet"
     if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
         return "arrow"
-    if head.startswith(b"\xd0\xcf\x11\xe0"):
-        if path.suffix.lower() in (".doc", ".ppt", ".msg"):
-            raise refuse(path, "an Office document", "Copy its table into a spreadsheet and save it as .xlsx or .csv")
-        return "excel"
-    if head.startswith(b"PK\x03\x04") and not is_archive(path):
-        names = zip_names(path)
-        if any(name.startswith("xl/") for name in names) or b"opendocument.spreadsheet" in head[:200]:
+    is_old_office = head.startswith(b"\xd0\xcf\x11\xe0")
+    if is_old_office or (head.startswith(b"PK\x03\x04") and not is_archive(path)):
+        has_sheets = (
+            any(name.startswith("xl/") for name in zip_names(path)) or b"opendocument.spreadsheet" in head[:200]
+        )
+        if path.suffix.lower() not in (".doc", ".ppt", ".msg") if is_old_office else has_sheets:
             return "excel"
         raise refuse(path, "an Office document", "Copy its table into a spreadsheet and save it as .xlsx or .csv")
     for magic, what in _BINARY:
