@@ -44,7 +44,6 @@ def plain_file_name(name: str) -> str:
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """The bytes of a file, decompressed if it is compressed."""
     with path.open("rb") as file:
         head = file.read(6)
     if head.startswith(b"\x1f\x8b"):
@@ -75,7 +74,6 @@ def reading(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_head(path: Path, size: int) -> bytes:
-    """The first bytes, decompressed."""
     with reading(path) as file:
         return file.read(size)
 
@@ -98,7 +96,6 @@ def zip_names(path: Path) -> list[str]:
 
 
 def unpack(path: Path) -> Path:
-    """The folder with an archive's files, which are unpacked only once."""
     place = cache_root() / "unpacked" / file_digest(path)[:40]
     if place.is_dir():
         return place

@@ -98,12 +98,12 @@ def _recognise_binary(path: Path) -> str | None:
         return "parquet"
     if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
         return "arrow"
-    is_old_office = head.startswith(b"\xd0\xcf\x11\xe0")
-    if is_old_office or (head.startswith(b"PK\x03\x04") and not is_archive(path)):
-        has_sheets = (
-            any(name.startswith("xl/") for name in zip_names(path)) or b"opendocument.spreadsheet" in head[:200]
-        )
-        if path.suffix.lower() not in (".doc", ".ppt", ".msg") if is_old_office else has_sheets:
+    if head.startswith(b"\xd0\xcf\x11\xe0"):
+        if path.suffix.lower() in (".doc", ".ppt", ".msg"):
+            raise refuse(path, "an Office document", "Copy its table into a spreadsheet and save it as .xlsx or .csv")
+        return "excel"
+    if head.startswith(b"PK\x03\x04") and not is_archive(path):
+        if any(name.startswith("xl/") for name in zip_names(path)) or b"opendocument.spreadsheet" in head[:200]:
             return "excel"
         raise refuse(path, "an Office document", "Copy its table into a spreadsheet and save it as .xlsx or .csv")
     for magic, what in _BINARY:

@@ -44,7 +44,6 @@ _SHOWN = 8
 
 
 def has_languages(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether it marks texts with the code of their language."""
     return hasattr(tokenizer, "set_tgt_lang_special_tokens")
 
 
@@ -120,7 +119,6 @@ class TextEncoder:
 
     @cached_property
     def codes(self) -> dict[str, int]:
-        """The language codes that the tokenizer knows, with the ids of their tokens."""
         return language_ids(self._tokenizer)
 
     @property

@@ -173,7 +173,6 @@ def stated_files(folder: Path, files: Mapping[str, str], splits: Mapping[str, st
 
 
 def _words_for_star(folder: Path, files: Mapping[str, str]) -> dict[str, set[str]]:
-    """Split -> the words that a * can stand for in all files at once."""
     matching: list[set[str]] = []
     for name in files.values():
         before, _, after = name.partition("*")
@@ -278,7 +277,6 @@ def _common(names: Sequence[str]) -> str:
 
 
 def find_class_folders(folder: Path, *, is_stated: bool) -> ClassFiles | None:
-    """One folder per class, with one text per file."""
     inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and not one.name.startswith((".", "__"))]
     left_out = tuple(one.name for one in inner if one.name.lower() in _UNLABELLED)
     texts = {one.name: _text_files(one) for one in inner if one.name not in left_out}

@@ -135,8 +135,6 @@ def build_parallel_table(source: SourceRecipe, found: ParallelSet, others: Seque
 
 
 class HubSplit:
-    """One split of a Hub data set, as `datasets` stores it."""
-
     def __init__(self, dataset: Any, *notes: str) -> None:
         self._dataset = dataset
         self.notes = notes

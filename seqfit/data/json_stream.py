@@ -41,8 +41,6 @@ _MANY_LISTS = 5  # from this many lists of records on, under names that are not 
 
 
 class JsonStream:
-    """A cursor over the text of one JSON file."""
-
     def __init__(self, path: Path, encoding: str = "auto") -> None:
         self.path = path
         self._chunks = read_chunks(path, encoding, keep_broken=True)
@@ -77,7 +75,6 @@ class JsonStream:
         self._at += 1
 
     def value(self) -> Any:
-        """The whole value that begins here."""
         self.peek()
         while True:
             start = self._at
@@ -112,7 +109,6 @@ class JsonStream:
         self.take("}")
 
     def items(self) -> Iterator[Any]:
-        """The values of the list that begins here."""
         self.take("[")
         while self.peek() != "]":
             yield self.value()
@@ -129,7 +125,6 @@ class JsonStream:
             self.fail("more text after the end of the document", self._at)
 
     def fail(self, what: str, at: int) -> NoReturn:
-        """An error with line and column."""
         before = self._window[:at]
         line = 1 + self._lines_before + before.count("\n")
         column = at - before.rfind("\n") if "\n" in before else self._columns_before + at + 1
@@ -166,7 +161,6 @@ class JsonLayout:
     keys: tuple[str, ...] = ()
 
     def describe(self) -> str | None:
-        """A note if the layout is unusual."""
         return {
             "pairs": "one row per key, with the columns key and value",
             "inside": f"the rows are read from {'.'.join(self.keys)}",

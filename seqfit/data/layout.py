@@ -79,8 +79,6 @@ class FileOptions:
 
 @dataclass(frozen=True)
 class FileLayout:
-    """What a reader has to know about a file."""
-
     format: str
     notes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()  # of the columns that are kept, unless each row names them
@@ -193,7 +191,6 @@ def _usual_width(records: Sequence[Sequence[str]]) -> int:
 def _name_fields(
     path: Path, records: list[list[str]], usual: int, options: FileOptions, layout: FileLayout, notes: list[str]
 ) -> FileLayout:
-    """The layout with the column names, from the options or else from the first record."""
     if not records:
         return replace(layout, notes=tuple(notes))
     below = records[1 : SAMPLE_ROWS + 1]

@@ -45,8 +45,6 @@ TokenIds = npt.NDArray[np.integer]
 
 
 class Split(Protocol):
-    """What batches need of a tokenized split."""
-
     @property
     def source_lengths(self) -> RowLengths: ...
     @property
@@ -152,8 +150,6 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class Padding:
-    """The ids that a batch is padded with and that decoding starts with."""
-
     pad_id: int
     decoder_start_id: int | None = None  # None for a classifier
     starts_with_last_label: bool = False  # mBART, PLBart: the decoder reads the target's last token first instead
@@ -209,8 +205,6 @@ class GlobalBatch:
 
 @dataclass(frozen=True)
 class Share:
-    """The part of every global batch that a rank loads."""
-
     rank: int = 0
     ranks: int = 1
     lockstep: bool = False  # all ranks need equally many micro-batches, because each of them communicates
@@ -280,7 +274,6 @@ class Loader:
         return self._load(np.array(rows, dtype=np.int64), math.nan)
 
     def lengths(self, batch: GlobalBatch) -> tuple[RowLengths, RowLengths]:
-        """Real source and target tokens of each of a batch's examples."""
         return self._split.source_lengths[batch.rows], self._split.target_lengths[batch.rows]
 
     @staticmethod

@@ -30,7 +30,6 @@ _SPOKEN = re.compile(r"(?:^|\n+)(Human|User|Assistant|Bot|AI|System):[ \t]?")
 
 
 def spread_rows(rows: Iterator[DataRow], each: str | None, turns: str | None) -> Iterator[DataRow]:
-    """The rows, with the lists of `each` and the conversations of `turns` expanded."""
     rows = map(_join_keyed, rows)
     if each is not None:
         rows = _spread(rows, each)

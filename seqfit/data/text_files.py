@@ -100,7 +100,6 @@ class Encoding:
         return self.name.startswith(("utf-16", "utf-32"))
 
     def describe(self, file: str) -> str | None:
-        """A note if the encoding had to be detected."""
         if not self.is_guessed:
             return None
         shown = ", ".join(repr(word) for word in self.words)
@@ -207,7 +206,6 @@ def _around_fault(line: str) -> bytes:
 
 
 def recognise(sample: bytes) -> str:
-    """The encoding of some lines that are not UTF-8."""
     words = [word for word in re.findall(rb"[A-Za-z\x80-\xff]{2,}", sample) if not word.isascii()]
     above = [sum(byte > 127 for byte in word) for word in words]
     in_long_words = sum(count for count in above if count > 2)

@@ -152,8 +152,6 @@ def prepare_data(
 
 @dataclass(frozen=True)
 class _Rendered:
-    """A row as text, its label for a classifier, and its languages."""
-
     example: Example
     label: Label
     languages: tuple[str | None, str | None]  # codes of the source and the target
@@ -168,8 +166,6 @@ class _TooManyBadRows(Exception):
 
 
 class _Part:
-    """One split of a table on its way to disk."""
-
     def __init__(self, split: str, selection: Selection, folder: Path) -> None:
         self.split = split
         self.selection = selection
@@ -193,8 +189,6 @@ class _Part:
 
 
 class _Preparation:
-    """What all sources and splits of one recipe share."""
-
     def __init__(
         self,
         recipe: Recipe,

@@ -126,12 +126,10 @@ class TokenizedSplit:
 
     @property
     def truncated_sources(self) -> int:
-        """Rows whose source was longer than task.max_source_tokens."""
         return sum(facts.truncated_sources for facts in self.facts)
 
     @property
     def truncated_targets(self) -> int:
-        """Rows whose target was longer than task.max_target_tokens."""
         return sum(facts.truncated_targets for facts in self.facts)
 
     def token_ids(self, row: int) -> tuple[Ids, Ids]:
@@ -164,7 +162,6 @@ class TokenizedSplit:
         return code
 
     def text(self, row: int) -> Example:
-        """The row as the task rendered it."""
         self._texts_since += 1
         if self._texts_since == _TEXTS_HELD:  # somebody reads all texts
             self._release()

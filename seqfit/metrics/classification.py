@@ -41,7 +41,6 @@ def score_exact_match(pairs: Pairs) -> Scores:
 
 
 def score_subset_accuracy(pairs: Pairs) -> Scores:
-    """subset_accuracy: exactly the right labels of a row are predicted."""
     wanted, predicted = _read_labels(pairs)
     return Scores({"subset_accuracy": mean_percent([a == b for a, b in zip(wanted, predicted, strict=True)])})
 
@@ -80,7 +79,6 @@ def _f1_of(labels: Sequence[str], wanted: Sequence[Labels], predicted: Sequence[
 
 
 def _read_labels(pairs: Pairs) -> tuple[list[Labels], list[Labels]]:
-    """Each row's labels: as wanted, and as predicted."""
     predicted = [_labels_in(text, pairs.no_label) for text in pairs.predictions]
     wanted = []
     for references, said in zip(pairs.references, predicted, strict=True):

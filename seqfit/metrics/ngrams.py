@@ -68,7 +68,6 @@ class UnicodeTokenizer:
 
 
 def score_rouge(pairs: Pairs) -> Scores:
-    """rouge1_precision, rouge1_recall, rouge1_f1, rouge2_precision, ..."""
     scorer = _build_scorer(pairs.language)
     per_row = [
         scorer.score_multi([_split_lines(text) for text in references], _split_lines(prediction))

@@ -68,7 +68,6 @@ class LabelTask(Task):
         return (target,)
 
     def _index(self, value: str, row_id: str) -> int:
-        """The index of the label that a value in the data means."""
         index = self._index_of_value.get(fold_word(value))
         if index is None:
             raise RowError(
@@ -136,7 +135,6 @@ class MultilabelTask(LabelTask):
         return list(_find_multilabel_problems(self.recipe, targets)) if targets else []
 
     def _flagged(self, row: TemplateRow, row_id: str) -> list[str]:
-        """The columns that hold yes."""
         columns = self.recipe.label_columns or []
         texts = {column: column_text(column, row).strip().casefold() for column in columns}
         for column, text in texts.items():
@@ -188,7 +186,6 @@ class RegressionTask(Task):
         return statistics.fmean(self._number(text, row_id) for text in self._entries(row, row_id))
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
-        """The number in the text, or the text if it has none."""
         answer = super().extract(generated)
         return find_final_number(answer) or answer
 
@@ -235,8 +232,6 @@ _PROBLEM_TYPES: dict[str, ProblemType] = {
 
 @dataclass(frozen=True)
 class ClassifierHead:
-    """The names of a classifier's outputs, and what they mean."""
-
     labels: tuple[str, ...]
     problem_type: ProblemType = "single_label_classification"
     no_label: str = ""  # multilabel: the text of a row without labels

@@ -33,7 +33,6 @@ class MultipleChoiceTask(Task):
     main_score = "accuracy"
 
     def render_source(self, row: TemplateRow, row_id: str = "?") -> str:
-        """The question and its choices with letters."""
         choices = self.choices_of(row)
         if not 2 <= len(choices) <= len(LETTERS):
             raise RowError(
@@ -99,7 +98,6 @@ class MultipleChoiceTask(Task):
         return [render_template(one, row).strip() if has_columns(one, row) else "" for one in templates]
 
     def _place(self, entry: str, places: Sequence[str], row_id: str) -> int:
-        """The place of the choice that the entry names."""
         base, entry = self.recipe.choice_base, entry.strip()
         number = int(float(entry)) if _NUMBER.fullmatch(entry) else None
         if base in (0, 1) and number is not None:

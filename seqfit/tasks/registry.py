@@ -31,5 +31,4 @@ def build_task(recipe: TaskRecipe) -> Task:
 
 
 def default_metrics_of(name: str) -> tuple[str, ...] | None:
-    """The metrics of the task with this name, None if there is no such task."""
     return _TASKS[name].default_metrics if name in _TASKS else None

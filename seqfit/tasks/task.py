@@ -203,7 +203,6 @@ class QaTask(Task):
     main_score = "f1"
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
-        """The generated text, '' if it says that there is no answer."""
         answer = super().extract(generated)
         return "" if fold_word(answer) == fold_word(self.recipe.no_answer) else answer
 
@@ -242,7 +241,6 @@ class MathTask(Task):
     main_score = "numeric_em"
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
-        """The final number, or the text if it has none."""
         answer = super().extract(generated)
         return find_final_number(answer) or answer
 
