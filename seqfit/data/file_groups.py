@@ -57,7 +57,6 @@ _SIDE_WORDS = """
 SIDE_WORDS = frozenset(_SIDE_WORDS.split())
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")
 _NOT_TEXT = frozenset(("vocab", "vocabulary", "dict", "codes", "mapping", "classes", "alignments", "log"))
-_FEWEST_LINES = 1
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def find_parallel(files: Sequence[Path], *, any_words: bool = False) -> list[Par
             continue
         counts = {part: count_lines(file) for part, file in free.items()}
         same = [part for part in free if list(counts.values()).count(counts[part]) > 1]
-        if not same or max(counts.values()) < _FEWEST_LINES:
+        if not same or max(counts.values()) < 1:
             continue
         most = max((counts[part] for part in same), key=lambda count: (list(counts.values()).count(count), count))
         chosen = {part: free[part] for part in sorted(free) if counts[part] == most}
@@ -212,12 +211,12 @@ def stem_set(path: Path, languages: tuple[str, str]) -> ParallelSet:
     """data.path=corpus/train (or train.en) stands for corpus/train.en and corpus/train.de."""
     name = plain_file_name(path.name)
     stem = next((name.removesuffix(f".{one}") for one in languages if name.endswith(f".{one}")), name)
-    return ParallelSet(stem, {one: _text_file(path.parent, f"{stem}.{one}") for one in languages})
-
-
-def _text_file(folder: Path, name: str) -> Path:
-    packed = [folder / f"{name}{ending}" for ending in COMPRESSED_ENDINGS if (folder / f"{name}{ending}").exists()]
-    return packed[0] if packed else require_file(folder / name, "data.path, data.splits or data.languages")
+    files: dict[str, Path] = {}
+    for one in languages:
+        file = path.parent / f"{stem}.{one}"
+        packed = [other for end in COMPRESSED_ENDINGS if (other := path.parent / f"{file.name}{end}").exists()]
+        files[one] = packed[0] if packed else require_file(file, "data.path, data.splits or data.languages")
+    return ParallelSet(stem, files)
 
 
 _UNLABELLED = frozenset(("unsup", "unlabeled", "unlabelled", "unsupervised"))
@@ -289,17 +288,14 @@ def find_class_folders(folder: Path, *, is_stated: bool) -> ClassFiles | None:
     endings = tuple(f"_{word}" for word in companions)
     own = {label: files for label, files in texts.items() if not label.endswith(endings)}
     if not is_stated and sum(bool(SIDE_WORDS & set(_words(label))) for label in own) > 1:
-        raise _are_sides(folder, list(own))
+        name = next(iter(own))
+        raise DataError(
+            f"{folder} has the folders {', '.join(own)}, which sound like source and target, not like classes",
+            "Parallel text is read from one file per side, in which line n is row n",
+            f"Join the files of each folder in the same order, cat {name}/* > all.{name}; if the folders are "
+            "classes, set data.format=classes",
+        )
     return ClassFiles(own, True, companions, left_out)
-
-
-def _are_sides(folder: Path, names: list[str]) -> DataError:
-    return DataError(
-        f"{folder} has the folders {', '.join(names)}, which sound like source and target, not like classes",
-        "Parallel text is read from one file per side, in which line n is row n",
-        f"Join the files of each folder in the same order, cat {names[0]}/* > all.{names[0]}; if the folders are "
-        "classes, set data.format=classes",
-    )
 
 
 def _text_files(folder: Path) -> tuple[Path, ...]:
@@ -356,18 +352,16 @@ def common_encoding(found: ClassFiles) -> str:
     return recognise(sample) if sample else "utf-8"
 
 
-def _describe_encoding(found: ClassFiles, encoding: str) -> str:
-    file = next(file for file in found.all_files if find_encoding(file).is_guessed)
-    words = [word[:20] for word in _whole(file, encoding).split() if not word.isascii()][:3]
-    shown = f" ({', '.join(words)})" if words else ""
-    return f"files that are not UTF-8 are read as {encoding}{shown}; set data.encoding if that is wrong"
-
-
 def layout_notes(found: ClassFiles, options: FileOptions) -> tuple[str, ...]:
     if found.has_whole_texts:
         encoding = common_encoding(found) if options.encoding == "auto" else "utf-8"
-        other = [] if encoding == "utf-8" else [_describe_encoding(found, encoding)]
-        return (found.describe(), *other)
+        if encoding == "utf-8":
+            return (found.describe(),)
+        file = next(file for file in found.all_files if find_encoding(file).is_guessed)
+        words = [word[:20] for word in _whole(file, encoding).split() if not word.isascii()][:3]
+        shown = f" ({', '.join(words)})" if words else ""
+        other = f"files that are not UTF-8 are read as {encoding}{shown}; set data.encoding if that is wrong"
+        return (found.describe(), other)
     notes = [note for (file,) in found.files.values() for note in find_layout(file, class_options(file, options)).notes]
     return (found.describe(), *notes)
 

@@ -94,30 +94,28 @@ class JsonStream:
 
     def members(self) -> Iterator[str]:
         """The keys of the object that begins here; the caller reads each value before the next key."""
-        self.take("{")
-        while self.peek() != "}":
+        for _ in self._parts("{", "}", "brace"):
             if self.peek() != '"':
                 self.fail("expected a key in double quotes", self._at)
             key = str(self.value())
             self.take(":")
             yield key
-            if self.peek() == "}":
-                break
-            self.take(",}")
-            if self.peek() == "}":
-                self.fail("a comma before the closing brace", self._at)
-        self.take("}")
 
     def items(self) -> Iterator[Any]:
-        self.take("[")
-        while self.peek() != "]":
+        for _ in self._parts("[", "]", "bracket"):
             yield self.value()
-            if self.peek() == "]":
+
+    def _parts(self, opening: str, closing: str, name: str) -> Iterator[None]:
+        """Stops at each part, which the caller reads before the next."""
+        self.take(opening)
+        while self.peek() != closing:
+            yield
+            if self.peek() == closing:
                 break
-            self.take(",]")
-            if self.peek() == "]":
-                self.fail("a comma before the closing bracket", self._at)
-        self.take("]")
+            self.take(f",{closing}")
+            if self.peek() == closing:
+                self.fail(f"a comma before the closing {name}", self._at)
+        self.take(closing)
 
     def end(self) -> None:
         """Fails if anything follows the document."""

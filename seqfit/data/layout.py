@@ -46,18 +46,13 @@ from seqfit.paths import require_file
 FORMATS = ("json", "jsonl", "csv", "tsv", "psv", "parquet", "excel", "squad", "labelled", "classes", "parallel")
 ENDINGS = {
     ".json": "json",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
+    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
     ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
+    **dict.fromkeys((".tsv", ".tab"), "tsv"),
     ".psv": "psv",
     ".parquet": "parquet",
     ".arrow": "arrow",
-    ".xlsx": "excel",
-    ".xlsm": "excel",
-    ".xls": "excel",
-    ".ods": "excel",
+    **dict.fromkeys((".xlsx", ".xlsm", ".xls", ".ods"), "excel"),
 }
 _SAMPLE_CHARACTERS = 1 << 23
 _MOST_RAGGED = 20  # columns
@@ -176,13 +171,10 @@ def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str
         notes.append(f"{path.name}: {dialect.describe()}")
     sample = itertools.islice(read_separated_records(lines[skipped:], dialect), SAMPLE_LINES)
     records = [fields for _, fields in sample if isinstance(fields, list)]
-    layout = FileLayout("separated", dialect=dialect, skipped_lines=skipped)
-    return _name_fields(path, records, _usual_width(records), options, layout, notes)
-
-
-def _usual_width(records: Sequence[Sequence[str]]) -> int:
     widths = [len(record) for record in records]
-    return max(set(widths), key=widths.count, default=0)
+    usual = max(set(widths), key=widths.count, default=0)
+    layout = FileLayout("separated", dialect=dialect, skipped_lines=skipped)
+    return _name_fields(path, records, usual, options, layout, notes)
 
 
 # ---- columns ----
@@ -198,7 +190,7 @@ def _name_fields(
     verdict = _classify_header(path, first, below, options)
     has_header = verdict.kind == "header"
     width = len(first) if has_header else usual
-    is_ragged = not has_header and options.columns is None and _is_ragged(records, layout)
+    is_ragged = not has_header and options.columns is None and _is_ragged(records, usual, layout)
     if is_ragged and max(map(len, records)) > _MOST_RAGGED:
         raise DataError(
             f"{path}: lines have {min(map(len, records))} to {max(map(len, records))} fields",
@@ -255,10 +247,9 @@ def _with_row_names(first: list[str], below: list[list[str]], usual: int) -> lis
     return ["", *first] if is_short and len(numbers) > 1 and is_index(numbers) else first
 
 
-def _is_ragged(records: Sequence[Sequence[str]], layout: FileLayout) -> bool:
+def _is_ragged(records: Sequence[Sequence[str]], usual: int, layout: FileLayout) -> bool:
     if layout.dialect is None or layout.dialect.separator != "\t":
         return False
-    usual = _usual_width(records)
     others = sum(len(record) != usual for record in records)
     return others > _RAGGED_SHARE * len(records) and min(map(len, records)) > 1
 
@@ -270,25 +261,15 @@ def _classify_header(path: Path, first: list[str], below: list[list[str]], optio
     if tuple(field.strip() for field in first) in (options.columns, options.known):
         return Verdict("header", "")
     verdict = classify_first_row(first, below)
-    if options.columns is not None:
-        if verdict.kind == "header":
-            raise _two_readings(path, first, below, verdict, options.columns)
+    if verdict.kind != "header" and (options.columns is not None or len(options.known) == len(first)):
         return Verdict("row", "")
-    if len(options.known) == len(first) and verdict.kind != "header":
-        return Verdict("row", "")
-    if verdict.kind == "unsure":
-        raise _two_readings(path, first, below, verdict, None)
-    return verdict
-
-
-def _two_readings(
-    path: Path, first: list[str], below: list[list[str]], verdict: Verdict, columns: Sequence[str] | None
-) -> HeaderUnsure:
-    names = list(columns or name_columns(first))
-    without = list(columns or name_columns([""] * len(first)))
+    if verdict.kind == "row" or (verdict.kind == "header" and options.columns is None):
+        return verdict
+    names = list(options.columns or name_columns(first))
+    without = list(options.columns or name_columns([""] * len(first)))
     row = below[0] if below else []
     looks = "looks like a header" if verdict.kind == "header" else "may be a header or a row"
-    return HeaderUnsure(
+    raise HeaderUnsure(
         f"{path}: the first line {looks}: {_shown(first)} ({verdict.reason})",
         f"With a header the first row is {_assigned(names, row)}; without one it is {_assigned(without, first)}",
         "Set data.header=true (the first line names the columns) or data.header=false (it is a row)",
