@@ -27,7 +27,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from itertools import zip_longest
-from typing import Any
 
 from seqfit.metrics.scores import Pairs, Scores, base_language, mean_percent
 
@@ -68,7 +67,11 @@ class UnicodeTokenizer:
 
 
 def score_rouge(pairs: Pairs) -> Scores:
-    scorer = _build_scorer(pairs.language)
+    # Imported here because it takes a second (it imports nltk); nothing is downloaded.
+    from rouge_score.rouge_scorer import RougeScorer
+
+    is_english = base_language(pairs.language) == "en"
+    scorer = RougeScorer(list(ROUGE_KINDS), tokenizer=EnglishTokenizer() if is_english else UnicodeTokenizer())
     per_row = [
         scorer.score_multi([_split_lines(text) for text in references], _split_lines(prediction))
         for references, prediction in zip(pairs.references, pairs.predictions, strict=True)
@@ -78,7 +81,9 @@ def score_rouge(pairs: Pairs) -> Scores:
         values[f"{kind}_precision"] = mean_percent([row[kind].precision for row in per_row])
         values[f"{kind}_recall"] = mean_percent([row[kind].recall for row in per_row])
         values[f"{kind}_f1"] = mean_percent([row[kind].fmeasure for row in per_row])
-    return Scores(values, {"rouge": _signature(pairs.language)})
+    tokenizer = "tok:rouge_score|stem:porter" if is_english else "tok:unicode|stem:none"
+    signature = f"rouge|{tokenizer}|refs:best-f1|sentences:rule|version:{version('rouge_score')}"
+    return Scores(values, {"rouge": signature})
 
 
 def split_sentences(text: str) -> list[str]:
@@ -89,22 +94,6 @@ def split_sentences(text: str) -> list[str]:
 
 def _split_lines(text: str) -> str:
     return "\n".join(split_sentences(text))
-
-
-def _build_scorer(language: str) -> Any:
-    # Imported here because it takes a second (it imports nltk); nothing is downloaded.
-    from rouge_score.rouge_scorer import RougeScorer
-
-    return RougeScorer(list(ROUGE_KINDS), tokenizer=EnglishTokenizer() if _is_english(language) else UnicodeTokenizer())
-
-
-def _is_english(language: str) -> bool:
-    return base_language(language) == "en"
-
-
-def _signature(language: str) -> str:
-    tokenizer = "tok:rouge_score|stem:porter" if _is_english(language) else "tok:unicode|stem:none"
-    return f"rouge|{tokenizer}|refs:best-f1|sentences:rule|version:{version('rouge_score')}"
 
 
 BLEU_ORDER = 4

@@ -25,10 +25,7 @@ from seqfit.metrics.scores import Pairs, Scores, base_language, mean_percent
 
 SQUAD_SCORES = ("em", "f1", "em_answerable", "f1_answerable", "em_unanswerable")
 
-_ARTICLES = {
-    "en": re.compile(r"\b(a|an|the)\b"),
-    "es": re.compile(r"\b(el|la|los|las|un|una|unos|unas)\b"),
-}
+_ARTICLES = {"en": re.compile(r"\b(a|an|the)\b"), "es": re.compile(r"\b(el|la|los|las|un|una|unos|unas)\b")}
 _ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _TILDE = "\N{COMBINING TILDE}"
 
@@ -48,7 +45,9 @@ def score_squad(pairs: Pairs) -> Scores:
     else:
         reason = f"all questions are {'answerable' if answerable else 'unanswerable'}: em and f1 say it all"
         absent = dict.fromkeys(("em_answerable", "f1_answerable", "em_unanswerable"), reason)
-    return Scores(values, {"squad": _signature(language)}, absent)
+    articles, accents = ("mlqa", "folded") if language == "es" else ("kept", "kept")
+    rules = f"punct:unicode|articles:{articles}|accents:{accents}" if language != "en" else "norm:evaluate-v2.0"
+    return Scores(values, {"squad": f"squad|lang:{language}|{rules}"}, absent)
 
 
 def normalize_answer(text: str, language: str) -> str:
@@ -59,7 +58,9 @@ def normalize_answer(text: str, language: str) -> str:
     if language in _ARTICLES:
         text = _ARTICLES[language].sub(" ", text)
     if language == "es":
-        text = _fold_accents(text)
+        letters = unicodedata.normalize("NFD", text)
+        kept = (char for char in letters if char == _TILDE or not unicodedata.combining(char))
+        text = unicodedata.normalize("NFC", "".join(kept))
     return " ".join(text.split())
 
 
@@ -79,17 +80,3 @@ def _f1(wanted: list[str], predicted: list[str]) -> float:
 
 def _means(rows: Sequence[tuple[float, float]]) -> dict[str, float]:
     return {"em": mean_percent([em for em, _ in rows]), "f1": mean_percent([f1 for _, f1 in rows])}
-
-
-def _fold_accents(text: str) -> str:
-    letters = unicodedata.normalize("NFD", text)
-    kept = (char for char in letters if char == _TILDE or not unicodedata.combining(char))
-    return unicodedata.normalize("NFC", "".join(kept))
-
-
-def _signature(language: str) -> str:
-    if language == "en":
-        return "squad|lang:en|norm:evaluate-v2.0"
-    articles = "mlqa" if language in _ARTICLES else "kept"
-    accents = "folded" if language == "es" else "kept"
-    return f"squad|lang:{language}|punct:unicode|articles:{articles}|accents:{accents}"
