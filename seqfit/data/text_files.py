@@ -104,13 +104,13 @@ def cached_by_file(function: Callable[Concatenate[Path, _P], _R]) -> Callable[Co
     """Called once per file and arguments, until the file's size or time of change differs."""
 
     @lru_cache(maxsize=4096)
-    def cached(path: Path, size: int, mtime_ns: int, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def cached(path: Path, size: int, mtime_ns: int, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         return function(path, *args, **kwargs)
 
     @wraps(function)
-    def call(path: Path, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def call(path: Path, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         status = path.stat()
-        return cached(path, status.st_size, status.st_mtime_ns, *args, **kwargs)
+        return cached(path, status.st_size, status.st_mtime_ns, *args, **kwargs)  # type: ignore[arg-type]
 
     return call
 

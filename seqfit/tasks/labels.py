@@ -152,26 +152,18 @@ class MultilabelTask(LabelTask):
     def _listed(self, row: TemplateRow) -> list[str]:
         """The items of a list, or the parts of a text; none if the row lacks the column."""
         templates = self.recipe.target
-        if not any(
-            has_columns(template, row) for template in ([templates] if isinstance(templates, str) else templates)
-        ):
+        if not any(has_columns(one, row) for one in ([templates] if isinstance(templates, str) else templates)):
             return []
-        template = choose_template(templates, row)
+        template, separator = choose_template(templates, row), self.recipe.label_separator
         items = render_items(template, row)
         if items is None:
             text = render_template(template, row)
             items = parse_list(text)
-            if items is None:
-                items = self._split(text)
+            if items is None and fold_word(text) == fold_word(self.recipe.no_label or ""):
+                items = []
+            elif items is None:
+                items = [text] if separator is None else text.split(separator.strip() or None)
         return [item for item in items if item.strip()]
-
-    def _split(self, text: str) -> list[str]:
-        separator = self.recipe.label_separator
-        if fold_word(text) == fold_word(self.recipe.no_label or ""):
-            return []
-        if separator is None:
-            return [text]
-        return text.split(separator.strip() or None)
 
 
 class RegressionTask(Task):

@@ -74,9 +74,10 @@ def _find_unused_fields(task: TaskRecipe) -> Iterator[Mistake]:
     for field, (owners, rule) in _OWNERS.items():
         given = getattr(task, field)
         if given is not None and task.name not in owners:
+            shown = ", ".join(map(str, given)) if isinstance(given, list | dict) else repr(given)
             yield _mistake(
                 field,
-                f"{_shown(given)} is given, but task.name is {task.name}",
+                f"{shown} is given, but task.name is {task.name}",
                 f"{rule} ({' and '.join(owners)})",
                 f"Remove task.{field}, or set task.name to {' or '.join(owners)}",
             )
@@ -193,9 +194,3 @@ def _find_shared_values(label_values: Mapping[str, list[str]]) -> Iterator[Mista
 
 def _mistake(field: str, given: str, rule: str, change: str) -> Mistake:
     return Mistake(("task", field), format_error(given, rule, change))
-
-
-def _shown(given: Any) -> str:
-    if isinstance(given, list | dict):
-        return ", ".join(map(str, given))
-    return repr(given)

@@ -109,7 +109,9 @@ class Task:
         may_be_missing = self.recipe.missing_target is not None or self.recipe.name == "multilabel"
         if may_be_missing and not any(_fits(template, columns) for template in _listed(self.recipe.target)):
             check_known(_listed(self.recipe.target), columns, "A target may be missing in some rows, but not in all")
-        fitting = [template for template in self._all_templates() if _fits(template, columns)]
+        given = self.recipe
+        templates = [*_listed(given.source), *_listed(given.target), *(given.references or [])]
+        fitting = [template for template in templates if _fits(template, columns)]
         check_known(fitting, columns, "A column inside [[ ]] may be empty in some rows, but must exist")
 
     def group_of(self, row: TemplateRow) -> str:
@@ -188,9 +190,6 @@ class Task:
         if not texts and self.recipe.missing_target is None:
             raise empty_error("references", templates, row_id)
         return texts or [target]
-
-    def _all_templates(self) -> list[str]:
-        return [*_listed(self.recipe.source), *_listed(self.recipe.target), *(self.recipe.references or [])]
 
 
 class QaTask(Task):
