@@ -46,12 +46,9 @@ def plain_file_name(name: str) -> str:
 def open_bytes(path: Path) -> IO[bytes]:
     with path.open("rb") as file:
         head = file.read(6)
-    if head.startswith(b"\x1f\x8b"):
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    if head.startswith(b"BZh"):
-        return cast(IO[bytes], bz2.open(path, "rb"))
-    if head.startswith(b"\xfd7zXZ\0"):
-        return cast(IO[bytes], lzma.open(path, "rb"))
+    for magic, module in ((b"\x1f\x8b", gzip), (b"BZh", bz2), (b"\xfd7zXZ\0", lzma)):
+        if head.startswith(magic):
+            return cast(IO[bytes], module.open(path, "rb"))
     if head.startswith(b"\x28\xb5\x2f\xfd"):
         import pyarrow as pa
 

@@ -11,15 +11,13 @@ sequences afterwards, so that the true lengths are known and the end of a sequen
 A target always has the end token, because a model that never sees one never stops: it is appended if the tokenizer
 adds none (Gemma's, Blenderbot's). All else is what `tokenizer(text)` and `tokenizer(text_target=text)` return.
 
-Language codes: a tokenizer either marks every text with the code of its language (NLLB, M2M100, mBART, mBART-50,
-PLBart), and then the task must give both codes, or it has no codes, and then the task must give none.
+A tokenizer either marks every text with the code of its language (NLLB, M2M100, mBART, PLBart), and then the task must
+give both codes, as they are or as the template of a column (`target_language: "{lang}"`), or it has no codes, and then
+the task must give none.
 
-    tokenizer   source                   target
     NLLB        eng_Latn two dogs </s>   fra_Latn deux chiens </s>
     mBART       two dogs </s> en_XX      deux chiens </s> fr_XX
     T5          two dogs </s>            deux chiens </s>
-
-A code is given as it is, or as the template of a column if rows differ: `target_language: "{lang}"`.
 """
 
 from __future__ import annotations

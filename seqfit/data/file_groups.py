@@ -3,31 +3,25 @@
 In: a folder. Out: groups of files. The one idea: files that belong together have the same name except for one part;
 that part is a column (parallel text), a label (classes) or a number (parts).
 
-Parallel text: the files have equally many lines, and line n of each is row n.
+    parallel text: the files have equally many lines, and line n of each is row n
+    dev.src dev.ref0 dev.ref1                   -> validation: ref0, ref1, src
+    europarl.de-en.de europarl.de-en.en         -> all: de, en
 
-    dev.src dev.ref0 dev.ref1                       -> validation: ref0, ref1, src
-    val_text.txt val_labels.txt mapping.txt         -> validation: labels, text
-    src-train.txt tgt-train.txt                     -> train: src, tgt
-    europarl.de-en.de europarl.de-en.en             -> all: de, en
-    rt-polarity.pos rt-polarity.neg                 -> none: pos and neg are classes
+    classes: a file holds one text per line, a folder one text per file
+    rt-polarity.pos rt-polarity.neg             -> {"text": "a fine film", "label": "pos"}, ...
+    sport/1.txt sport/2.txt news/7.txt          -> {"text": "the whole file", "label": "sport"}, ...
+    Fake/1.txt Fake_titles/1.txt ...            -> {"text": ..., "titles": ..., "label": "Fake"}
 
-Classes: a file holds one text per line, a folder one text per file.
-
-    pos.txt neg.txt                    -> {"text": "a fine film", "label": "pos"}, ...
-    rt-polarity.pos rt-polarity.neg    -> the part of the name that differs is the label
-    sport/1.txt sport/2.txt news/7.txt -> {"text": "the whole file", "label": "sport"}, ...
-    Fake/1.txt Fake_titles/1.txt ...   -> {"text": ..., "titles": ..., "label": "Fake"}
-
-Tables: READMEs, licences, scripts and lists of labels are not data.
-
-    train.csv test.csv README.md prepare.py labels.json     -> tables train.csv, test.csv
-    part-1.csv part-2.csv                                   -> parts of one table
-    dev-v1.1.json dev-v2.0.json                             -> versions, not parts
+    tables: READMEs, licences, scripts and lists of labels are not data
+    train.csv test.csv README.md labels.json    -> tables train.csv, test.csv
+    part-1.csv part-2.csv                       -> parts of one table
+    dev-v1.1.json dev-v2.0.json                 -> versions, not parts
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -221,8 +215,6 @@ def stem_set(path: Path, languages: tuple[str, str]) -> ParallelSet:
 
 _UNLABELLED = frozenset(("unsup", "unlabeled", "unlabelled", "unsupervised"))
 _TEXT_ENDINGS = ("", ".txt", ".text")
-_SEVERAL = 2  # files of one text each that make a folder a class
-_SAMPLE_FILES = 200
 
 
 @dataclass(frozen=True)
@@ -263,16 +255,11 @@ def find_class_files(files: Sequence[Path], *, is_stated: bool) -> ClassFiles | 
 
 def labels_of(names: Sequence[str]) -> list[str]:
     """The part of each name that differs: rt-polarity.pos, rt-polarity.neg -> pos, neg; a.txt, b.txt -> a, b."""
-    before = _common(names)
-    before = before[: max((before.rfind(char) for char in "._-"), default=-1) + 1]
-    after = _common([name[::-1] for name in names])[::-1]
+    before = os.path.commonprefix(names)
+    before = before[: max(before.rfind(char) for char in "._-") + 1]
+    after = os.path.commonprefix([name[::-1] for name in names])[::-1]
     after = after[after.find(".") :] if "." in after else ""
     return [name[len(before) : len(name) - len(after)] or name for name in names]
-
-
-def _common(names: Sequence[str]) -> str:
-    same = itertools.takewhile(lambda chars: len(set(chars)) == 1, zip(*names, strict=False))
-    return "".join(chars[0] for chars in same)
 
 
 def find_class_folders(folder: Path, *, is_stated: bool) -> ClassFiles | None:
@@ -282,7 +269,7 @@ def find_class_folders(folder: Path, *, is_stated: bool) -> ClassFiles | None:
     texts = {label: files for label, files in texts.items() if files}
     if len(texts) < 2 or any(split_of(label) is not None for label in texts):
         return None
-    if not is_stated and min(map(len, texts.values())) < _SEVERAL:
+    if not is_stated and min(map(len, texts.values())) < 2:
         return None
     companions = _find_companions(texts)
     endings = tuple(f"_{word}" for word in companions)
@@ -348,7 +335,7 @@ def _whole(path: Path, common: str) -> str:
 def common_encoding(found: ClassFiles) -> str:
     """The encoding of the files that are not UTF-8, recognised from many of them at once."""
     others = (file for file in found.all_files if find_encoding(file).is_guessed and not find_encoding(file).is_wide)
-    sample = b"\n".join(read_head(file, 4096) for file in itertools.islice(others, _SAMPLE_FILES))
+    sample = b"\n".join(read_head(file, 4096) for file in itertools.islice(others, 200))
     return recognise(sample) if sample else "utf-8"
 
 

@@ -31,7 +31,6 @@ from seqfit.data.rows import BadRow, DataRow
 from seqfit.data.text_files import cached_by_file, read_chunks
 from seqfit.errors import DataError
 
-_WHITESPACE = " \t\r\n"
 _LONGEST_LITERAL = 16  # "-Infinity" or "\ud83d\ude00": an error this near the end may come from the window's end
 _ENOUGH_CHARACTERS = 1 << 25  # of one list: what follows it is not looked at
 _ENOUGH_MEMBERS = 1000
@@ -60,7 +59,7 @@ class JsonStream:
         """The next character that is not white space; '' at the end."""
         while True:
             while self._at < len(self._window):
-                if self._window[self._at] not in _WHITESPACE:
+                if self._window[self._at] not in " \t\r\n":
                     return self._window[self._at]
                 self._at += 1
             if not self._grow():

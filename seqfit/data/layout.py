@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,14 +32,7 @@ from seqfit.data.content import (
 )
 from seqfit.data.excel import read_sheet
 from seqfit.data.json_stream import find_json_layout, is_squad
-from seqfit.data.separated import (
-    SEPARATORS,
-    Dialect,
-    find_dialect,
-    find_dialect_by_content,
-    read_separated_records,
-    strip_separator_line,
-)
+from seqfit.data.separated import SEPARATORS, Dialect, find_dialect, find_dialect_by_content, read_separated_records
 from seqfit.data.text_files import cached_by_file, find_encoding, read_beginning, read_text_lines
 from seqfit.errors import DataError, HeaderUnsure, did_you_mean
 from seqfit.paths import require_file
@@ -156,11 +150,11 @@ def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str
         lines.pop()
     lines = [line + end for line in lines]
     refuse_tokens(path, lines[:SAMPLE_LINES])
-    stated = strip_separator_line(lines)
+    stated = re.fullmatch(r'"?sep=(.)"?\s*', lines[0]) if lines else None  # Excel's own first line
     skipped = int(stated is not None)
     dialect: Dialect | None
     if stated is not None:
-        dialect = find_dialect(lines[1:], stated, is_whole=is_whole, only=[stated])
+        dialect = find_dialect(lines[1:], stated[1], is_whole=is_whole, only=[stated[1]])
     elif name == "separated":
         dialect = find_dialect_by_content(lines, is_whole=is_whole)
     else:

@@ -299,9 +299,3 @@ class _RecordReader:
             joined = self._dialect.separator.join(text)
             return [label, joined] if self._dialect.text_at == 1 else [joined, label]
         return Fault(f"{len(values)} field{'s' if len(values) > 1 else ''} instead of {self._fields}")
-
-
-def strip_separator_line(lines: Sequence[str]) -> str | None:
-    """The separator of Excel's own first line 'sep=;'."""
-    match = re.fullmatch(r'"?sep=(.)"?\s*', lines[0]) if lines else None
-    return match.group(1) if match else None

@@ -11,9 +11,7 @@ splits, and the rows are the same on every machine.
     one file, ids: test    the others' rest     10% of the others     rows whose ids are listed
 
 The one idea: all choices are made on a `RowIndex`, arrays with 8 to 13 bytes per row that one pass over the table
-fills. The rows themselves are not kept, so a million rows of any length take 13 MB at most.
-
-    hashes of the rows' groups 7 7 2 9 9 9 4 5 ..   ranked: 2 4 5 7 9 ..   the first tenth is test, the next validation
+fills; the rows themselves are not kept. The groups' hashes are ranked; the first tenth is test, the next validation.
 
     rows                                       groups            listed   values
     {"id": "7", "context": "A", "label": "x"}  hash("A")         -1       0

@@ -1,8 +1,8 @@
 """Text files as lines or chunks, in any encoding, compressed or not.
 
-In: a path. Out: decoded lines or chunks, one at a time, so that a file of any size takes the memory of one chunk.
-The one idea: bytes are decoded here and nowhere else. Bytes that do not decode are an error that names the line or,
-for a reader that can leave out a row, characters that no real text has, one per byte (`BROKEN`).
+In: a path. Out: decoded lines or chunks, one at a time. The one idea: bytes are decoded here and nowhere else. Bytes
+that do not decode are an error that names the line or, for a reader that can leave out a row, characters that no real
+text has, one per byte (`BROKEN`).
 
     b"\\xef\\xbb\\xbfa\\nb\\r\\n" -> "a\\n", "b\\r\\n"     (the byte order mark is removed, line ends stay)
 
@@ -15,9 +15,8 @@ the reader leaves out its broken lines.
     b"ma\\xf1ana\\n"                       cp1252, which has all of latin-1's characters and the quotes of Windows
     b"\\xbe\\xe0\\xc0\\xeb\\xb4\\xa8\\n"     gb18030
 
-charset-normalizer distinguishes scripts (in words of other scripts nearly all bytes are above 127). Among Latin code
-pages it only guesses: half of one-line French samples came out as cp1250. They are distinguished by the letters that
-their languages use, `_LATIN`.
+charset-normalizer distinguishes scripts. Among Latin code pages it only guesses: half of one-line French samples came
+out as cp1250. They are distinguished by the letters that their languages use, `_LATIN`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ from seqfit.errors import DataError, did_you_mean
 BROKEN = re.compile("[\udc80-\udcff]")  # bytes that could not be decoded, as 'surrogateescape' keeps them
 _BLOCK_BYTES = 1 << 20
 _SAMPLE_BYTES = 1 << 16
-_WIDE_HEAD_BYTES = 4096
 _LONG_LINE = 2000
 _IN_WORDS = re.compile(rb"(?<=[A-Za-z])[\x80-\xff]|[\x80-\xff](?=[A-Za-z])")
 _FREQUENT = frozenset(  # a third of the characters of any Chinese text, and as many of a Korean one
@@ -156,7 +154,7 @@ def _find_wide(head: bytes) -> str | None:
     for mark, name in _BOMS:
         if head.startswith(mark):
             return name if name != "utf-8" else None
-    head = head[:_WIDE_HEAD_BYTES]
+    head = head[:4096]
     zeros = [head[at::4].count(0) / max(1, len(head[at::4])) for at in range(4)]
     if max(zeros) < 0.3:
         return None

@@ -12,10 +12,6 @@ English is tokenized and stemmed as in the papers. That tokenizer keeps only a-z
 (the stemmer is English); each Chinese or Japanese character is a word, because those scripts have no spaces.
 
 BLEU and chrF by sacreBLEU, over the whole corpus and with its signature, which should be reported with every figure.
-sacreBLEU takes references by column, as many for every row; None fills rows that have fewer:
-
-    rows    [["a", "b"], ["c"]]    ->    columns    [["a", "c"], ["b", None]]
-
 The language decides BLEU's tokenizer as in sacreBLEU: zh, ja and ko their own, all others 13a.
 """
 
@@ -124,5 +120,5 @@ def score_chrf(pairs: Pairs) -> Scores:
 
 
 def _by_column(references: Sequence[Sequence[str]]) -> list[list[str]]:
-    # sacreBLEU documents None for missing references, but its types say str only.
+    """[["a", "b"], ["c"]] -> [["a", "c"], ["b", None]]: sacreBLEU documents None, but its types say str only."""
     return [list(column) for column in zip_longest(*references)]

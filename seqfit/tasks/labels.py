@@ -17,9 +17,6 @@ The one idea: labels are compared without case and white space, and a value that
 
 `Task.find_label_problems` reports label counts that train without an error but not as intended: a column of scores as
 classes, a file with only one class.
-
-    classify, {"ham": 930, "spam": 70}   ->  "930 of 1,000 rows (93.0%) have the label 'ham': ..."
-    classify, {"0.25": 3, "0.5": 4, ...} ->  "all 43 labels are numbers with decimals, such as 0.25: ..."
 """
 
 from __future__ import annotations
