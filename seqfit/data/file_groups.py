@@ -21,7 +21,6 @@ that part is a column (parallel text), a label (classes) or a number (parts).
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -255,11 +254,16 @@ def find_class_files(files: Sequence[Path], *, is_stated: bool) -> ClassFiles | 
 
 def labels_of(names: Sequence[str]) -> list[str]:
     """The part of each name that differs: rt-polarity.pos, rt-polarity.neg -> pos, neg; a.txt, b.txt -> a, b."""
-    before = os.path.commonprefix(names)
+    before = _common(names)
     before = before[: max(before.rfind(char) for char in "._-") + 1]
-    after = os.path.commonprefix([name[::-1] for name in names])[::-1]
+    after = _common([name[::-1] for name in names])[::-1]
     after = after[after.find(".") :] if "." in after else ""
     return [name[len(before) : len(name) - len(after)] or name for name in names]
+
+
+def _common(names: Sequence[str]) -> str:
+    same = itertools.takewhile(lambda chars: len(set(chars)) == 1, zip(*names, strict=False))
+    return "".join(chars[0] for chars in same)
 
 
 def find_class_folders(folder: Path, *, is_stated: bool) -> ClassFiles | None:

@@ -30,8 +30,7 @@ from typing import Literal
 from seqfit.errors import RowError, did_you_mean
 from seqfit.recipe import TaskRecipe
 from seqfit.tasks.number import find_final_number, read_score, round_score, write_score
-from seqfit.tasks.rules import fold_word
-from seqfit.tasks.task import Task
+from seqfit.tasks.task import Task, fold_word
 from seqfit.tasks.template import (
     TemplateRow,
     choose_template,

@@ -17,8 +17,7 @@ from collections.abc import Collection, Sequence
 
 from seqfit.errors import RowError
 from seqfit.tasks.labels import vote
-from seqfit.tasks.rules import fold_word
-from seqfit.tasks.task import Task, check_known
+from seqfit.tasks.task import Task, check_known, fold_word
 from seqfit.tasks.template import TemplateRow, columns_of, has_columns, parse_list, render_items, render_template
 
 LETTERS = string.ascii_lowercase

@@ -19,7 +19,6 @@ from typing import ClassVar, TypeAlias
 from seqfit.errors import DataError, RowError, did_you_mean
 from seqfit.recipe import TaskRecipe
 from seqfit.tasks.number import find_final_number
-from seqfit.tasks.rules import fold_word
 from seqfit.tasks.template import (
     Example,
     TemplateRow,
@@ -256,6 +255,11 @@ class MathTask(Task):
                     cause="solution without a number",
                 )
         return tuple(self.extract(text) for text in texts)
+
+
+def fold_word(text: str) -> str:
+    """For comparing labels: case, white space and a final full stop are ignored."""
+    return " ".join(text.casefold().split()).rstrip(".")
 
 
 def _listed(templates: str | list[str]) -> list[str]:
