@@ -25,9 +25,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from seqfit.errors import DataError, RecipeError, SeqfitError, did_you_mean, format_error
 from seqfit.recipe import TaskRecipe
@@ -99,6 +99,7 @@ def _list(codes: Collection[str]) -> str:
 _WITHOUT_FAMILY = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes without a model's special behaviour
 _SENTENCEPIECE = ("sp_model", "spm_source", "spm_target")
 _PROBE = "a"
+_Side = Literal["src_lang", "tgt_lang"]  # the tokenizer's attributes
 _PIECE_TEXTS, _PIECE_CHARACTERS = 250, 250_000
 
 
@@ -131,18 +132,18 @@ class TextEncoder:
 
     def encode(self, texts: Sequence[str], languages: Sequence[str] | str | None = None) -> list[list[int]]:
         """Ids of each source, special tokens included. Languages: one code for all texts, or one for each."""
-        return self._by_language(texts, languages, "src_lang", self._encode_sources)
+        return self._by_language(texts, languages, "src_lang")
 
     def encode_targets(self, texts: Sequence[str], languages: Sequence[str] | str | None = None) -> list[list[int]]:
         """The same for targets, which some tokenizers split or mark differently."""
-        return self._by_language(texts, languages, "tgt_lang", self._encode_targets)
+        return self._by_language(texts, languages, "tgt_lang")
 
     def truncate_source(self, ids: list[int], limit: int | None, language: str | None = None) -> list[int]:
         """At most `limit` ids; what is not text at the end stays."""
-        return truncate(ids, limit, self._count_tail(language, "src_lang", self._encode_sources))
+        return truncate(ids, limit, self._count_tail(language, "src_lang"))
 
     def truncate_target(self, ids: list[int], limit: int | None, language: str | None = None) -> list[int]:
-        return truncate(ids, limit, self._count_tail(language, "tgt_lang", self._encode_targets))
+        return truncate(ids, limit, self._count_tail(language, "tgt_lang"))
 
     def check_languages(
         self, task: TaskRecipe, *, has_targets: bool = True, endings: Iterable[tuple[str, str]] = ()
@@ -215,32 +216,25 @@ class TextEncoder:
         targets = getattr(known, "target_encoder", None)
         return [*digests, *([] if targets is None else [sorted(targets.items())])]
 
-    def _by_language(
-        self,
-        texts: Sequence[str],
-        languages: Sequence[str] | str | None,
-        side: str,
-        encode: Callable[[Sequence[str]], list[list[int]]],
-    ) -> list[list[int]]:
+    def _by_language(self, texts: Sequence[str], languages: Sequence[str] | str | None, side: _Side) -> list[list[int]]:
         """The tokenizer has one language at a time, so texts are encoded language by language."""
         if not texts or languages is None or not self._has_languages:
-            return encode(texts) if texts else []
+            return self._encode_side(texts, side) if texts else []
         if isinstance(languages, str):
             setattr(self._tokenizer, side, languages)
-            return encode(texts)
+            return self._encode_side(texts, side)
         sequences: list[list[int]] = [[] for _ in texts]
         for language in dict.fromkeys(languages):
             places = [place for place, own in enumerate(languages) if own == language]
             setattr(self._tokenizer, side, language)
-            for place, ids in zip(places, encode([texts[place] for place in places]), strict=True):
+            for place, ids in zip(places, self._encode_side([texts[place] for place in places], side), strict=True):
                 sequences[place] = ids
         return sequences
 
-    def _encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        sequences = self._call(text=list(texts))
-        return self._end(sequences) if self._lacks_end else sequences
-
-    def _encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+    def _encode_side(self, texts: Sequence[str], side: _Side) -> list[list[int]]:
+        if side == "src_lang":
+            sequences = self._call(text=list(texts))
+            return self._end(sequences) if self._lacks_end else sequences
         sequences = self._call(text_target=list(texts))
         return sequences if self._ends_targets else self._end(sequences)
 
@@ -286,10 +280,10 @@ class TextEncoder:
                     ids.append(self._end_id)
         return sequences
 
-    def _count_tail(self, language: str | None, side: str, encode: Callable[[Sequence[str]], list[list[int]]]) -> int:
+    def _count_tail(self, language: str | None, side: _Side) -> int:
         """The number of ids at the end of a text that are not text and survive truncation; at least one."""
         if (side, language) not in self._tails:
-            empty, filled = self._by_language(["", _PROBE], language, side, encode)
+            empty, filled = self._by_language(["", _PROBE], language, side)
             tail = 0
             while tail < min(len(empty), len(filled) - 1) and empty[-1 - tail] == filled[-1 - tail]:
                 tail += 1

@@ -171,9 +171,6 @@ def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str
     return _name_fields(path, records, usual, options, layout, notes)
 
 
-# ---- columns ----
-
-
 def _name_fields(
     path: Path, records: list[list[str]], usual: int, options: FileOptions, layout: FileLayout, notes: list[str]
 ) -> FileLayout:

@@ -233,7 +233,7 @@ class SourceSplits:
         return own if [table.name for table in self.tables.values()].count(own) == 1 else name
 
     def _table_name(self, split: str) -> str:
-        return split if split in self.tables and split != self._donor else self._donor
+        return split if split in self.tables else self._donor
 
     def _has_own_rows(self, split: str) -> bool:
         return split in self.id_files or (split in self.tables and split != self._donor)

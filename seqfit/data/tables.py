@@ -169,9 +169,6 @@ def _only_folder(folder: Path) -> Path:
     return _only_folder(inner[0]) if len(inner) == 1 and inner[0].is_dir() else folder
 
 
-# ---- one file ----
-
-
 def _file_tables(source: SourceRecipe, path: Path) -> dict[str, DataTable]:
     form = source.format if source.format != "auto" else detect_format(path, source.encoding)
     layout = find_json_layout(path, source.encoding) if form == "json" else None
@@ -192,9 +189,6 @@ def _file_tables(source: SourceRecipe, path: Path) -> dict[str, DataTable]:
             f"data.files='{{text: {path.name}}}' reads only this file",
         )
     return {ALL: build_table(source, [path])}
-
-
-# ---- a folder of files ----
 
 
 def _folder_tables(source: SourceRecipe, folder: Path) -> dict[str, DataTable]:
@@ -351,9 +345,6 @@ def _no_data(source: SourceRecipe, folder: Path) -> dict[str, DataTable]:
     )
 
 
-# ---- folders of text files ----
-
-
 def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> dict[str, DataTable]:
     """Text files with any extension: parallel, one per class, or tables by their content."""
     parallel = by_split(find_parallel(texts), folder)
@@ -443,9 +434,6 @@ def _classes_by_split(source: SourceRecipe, files: Sequence[Path], *, is_stated:
     if labels[0] is None or any(one != labels[0] for one in labels):
         return {}
     return {str(split): build_class_table(source, one, str(split)) for split, one in found.items() if one is not None}
-
-
-# ---- parallel text ----
 
 
 def _parallel_tables(source: SourceRecipe, path: Path) -> dict[str, DataTable]:
