@@ -154,12 +154,9 @@ def score_regression(pairs: Pairs) -> Scores:
 def rank_values(values: Sequence[float]) -> list[float]:
     """Ranks from 1; equal values share the mean of their ranks: [5, 7, 7] -> [1, 2.5, 2.5]."""
     order = sorted(values)
-    first: dict[float, int] = {}
-    last: dict[float, int] = {}
-    for place, value in enumerate(order, 1):
-        first.setdefault(value, place)
-        last[value] = place
-    return [(first[value] + last[value]) / 2 for value in values]
+    last = {value: place for place, value in enumerate(order, 1)}
+    counts = Counter(values)
+    return [last[value] - (counts[value] - 1) / 2 for value in values]
 
 
 def _correlate(targets: Sequence[float], said: Sequence[float | None]) -> tuple[dict[str, float], dict[str, str]]:

@@ -171,7 +171,18 @@ class RegressionTask(Task):
 
     def label_of(self, row: TemplateRow, row_id: str = "?") -> float:
         """The number, or the mean of the annotators' numbers."""
-        return statistics.fmean(self._number(text, row_id) for text in self._entries(row, row_id))
+        numbers: list[float] = []
+        for text in self._entries(row, row_id):
+            number = read_score(text)
+            if number is None:
+                raise RowError(
+                    f"Row {row_id} has the target '{text}'",
+                    "The target of regression is a number and nothing else (1,125 could be a thousand or one)",
+                    "Correct or remove the row, or correct task.target",
+                    cause="not a number",
+                )
+            numbers.append(number)
+        return statistics.fmean(numbers)
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
         answer = super().extract(generated)
@@ -197,17 +208,6 @@ class RegressionTask(Task):
 
     def _references(self, row: TemplateRow, row_id: str, target: str) -> tuple[str, ...]:
         return (write_score(self.label_of(row, row_id)),)
-
-    def _number(self, text: str, row_id: str) -> float:
-        value = read_score(text)
-        if value is None:
-            raise RowError(
-                f"Row {row_id} has the target '{text}'",
-                "The target of regression is a number and nothing else (1,125 could be a thousand or one)",
-                "Correct or remove the row, or correct task.target",
-                cause="not a number",
-            )
-        return value
 
 
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
