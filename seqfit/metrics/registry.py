@@ -15,7 +15,7 @@ from functools import reduce
 
 from seqfit.errors import DataError, RecipeError, did_you_mean, format_error
 from seqfit.metrics import labels_and_numbers as values
-from seqfit.metrics import ngrams, squad
+from seqfit.metrics import texts
 from seqfit.metrics.scores import Pairs, Scores
 from seqfit.recipe import Mistake
 
@@ -27,10 +27,10 @@ class _Metric:
 
 
 _METRICS = {
-    "squad": _Metric(squad.score_squad, squad.SQUAD_SCORES),
-    "rouge": _Metric(ngrams.score_rouge, ngrams.NGRAM_SCORES),
-    "bleu": _Metric(ngrams.score_bleu, ("bleu",)),
-    "chrf": _Metric(ngrams.score_chrf, ("chrf",)),
+    "squad": _Metric(texts.score_squad, texts.SQUAD_SCORES),
+    "rouge": _Metric(texts.score_rouge, texts.NGRAM_SCORES),
+    "bleu": _Metric(texts.score_bleu, ("bleu",)),
+    "chrf": _Metric(texts.score_chrf, ("chrf",)),
     "accuracy": _Metric(values.score_accuracy, ("accuracy",)),
     "macro_f1": _Metric(values.score_macro_f1, ("macro_f1",)),
     "micro_f1": _Metric(values.score_micro_f1, ("micro_f1",)),
@@ -65,8 +65,8 @@ def score(
             "Each row needs one prediction",
             "Score predictions with the data set that they were made for",
         )
-    for index, texts in enumerate(references):
-        if not texts:
+    for index, row in enumerate(references):
+        if not row:
             raise DataError(
                 f"Row {index} has no reference",
                 "A row is scored against at least one reference ('' for a question without an answer)",
