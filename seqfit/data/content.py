@@ -88,7 +88,13 @@ def recognise_format(path: Path, encoding: str = "auto") -> str:
         return "separated"
     if has_labels(every[: -1 if len(text) >= _SAMPLE_CHARACTERS else None]):
         return "labelled"
-    _refuse_blocks(path, lines)
+    blocks = [
+        len(block.strip("\n").split("\n")) for block in re.split(r"\n[ \t\r]*\n", "\n".join(lines)) if block.strip()
+    ]
+    size, most = Counter(blocks[:-1]).most_common(1)[0] if len(blocks) > 5 else (1, 0)
+    if size > 1 and most >= 0.95 * (len(blocks) - 1):  # one line per field of a record
+        what = f"blocks of {size} lines with a blank line between them"
+        raise refuse(path, what, f"Write each block as one row of a table: {_TABLES}")
     return "text"
 
 
@@ -164,20 +170,6 @@ def refuse_tokens(path: Path, lines: Sequence[str]) -> None:
             "one token per line with its tags (CoNLL)",
             "seqfit does not label single tokens; for text to text, write one row per sentence, with its words "
             "in one column and its tags in another",
-        )
-
-
-def _refuse_blocks(path: Path, lines: Sequence[str]) -> None:
-    """An error if blocks of equally many lines, one per field of a record, are separated by blank lines."""
-    blocks = [
-        len(block.strip("\n").split("\n")) for block in re.split(r"\n[ \t\r]*\n", "\n".join(lines)) if block.strip()
-    ]
-    size, most = Counter(blocks[:-1]).most_common(1)[0] if len(blocks) > 5 else (1, 0)
-    if size > 1 and most >= 0.95 * (len(blocks) - 1):
-        raise refuse(
-            path,
-            f"blocks of {size} lines with a blank line between them",
-            f"Write each block as one row of a table: {_TABLES}",
         )
 
 

@@ -97,7 +97,6 @@ def _list(codes: Collection[str]) -> str:
 
 
 _WITHOUT_FAMILY = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes without a model's special behaviour
-_SENTENCEPIECE = ("sp_model", "spm_source", "spm_target")
 _PROBE = "a"
 _Side = Literal["src_lang", "tgt_lang"]  # the tokenizer's attributes
 _PIECE_TEXTS, _PIECE_CHARACTERS = 250, 250_000
@@ -202,19 +201,16 @@ class TextEncoder:
             # Truncation and padding, before the added tokens, are set again by every call of the tokenizer.
             content = content[content.index('"added_tokens"') :]
         else:
+            # A tokenizer written in Python may have SentencePiece models and target tokens besides its vocabulary.
+            models = [getattr(known, name) for name in ("sp_model", "spm_source", "spm_target") if hasattr(known, name)]
+            digests = [hashlib.sha256(model.serialized_model_proto()).hexdigest() for model in models]
+            targets = getattr(known, "target_encoder", None)
+            others = digests if targets is None else [*digests, sorted(targets.items())]
             vocabularies = [sorted(known.get_vocab().items()), sorted(known.added_tokens_encoder.items())]
-            content = json.dumps([*vocabularies, *self._list_other_files()])
+            content = json.dumps([*vocabularies, *others])
         if before is not None:
             known.src_lang = before
         return hashlib.sha256(f"{self._name} {self._end_id} {content}".encode()).hexdigest()
-
-    def _list_other_files(self) -> list[Any]:
-        """What a tokenizer written in Python has in addition to its vocabulary: SentencePiece models, target tokens."""
-        known: Any = self._tokenizer
-        models = [getattr(known, name) for name in _SENTENCEPIECE if hasattr(known, name)]
-        digests = [hashlib.sha256(model.serialized_model_proto()).hexdigest() for model in models]
-        targets = getattr(known, "target_encoder", None)
-        return [*digests, *([] if targets is None else [sorted(targets.items())])]
 
     def _by_language(self, texts: Sequence[str], languages: Sequence[str] | str | None, side: _Side) -> list[list[int]]:
         """The tokenizer has one language at a time, so texts are encoded language by language."""

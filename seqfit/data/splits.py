@@ -173,7 +173,11 @@ class SourceSplits:
         self._donor = next(name for name in ("train", ALL, "validation", "test") if name in self.tables)
         self._fractions = {str(split): fraction for split, fraction in source.holdout.items()}
         self._limits = {str(split): limit for split, limit in source.limit.items()}
-        self.id_files = _find_id_files(source)
+        self.id_files: dict[str, Path] = {}
+        if source.path is not None:  # one recipe may serve both: the Hub data set is split, a folder has its lists
+            base = Path(source.path).expanduser()
+            folder = base if base.is_dir() else base.parent
+            self.id_files = {one: require_file(folder / name, f"data.ids.{one}") for one, name in source.ids.items()}
         for split, file in self.id_files.items():
             if split in self.tables and split != self._donor:
                 raise DataError(
@@ -332,14 +336,6 @@ class SourceSplits:
                 name = index.value_names[value]
                 events.append(f"{split}: the value '{name}' has only {count} rows of the {quota} per value")
         return chosen, events
-
-
-def _find_id_files(source: SourceRecipe) -> dict[str, Path]:
-    if source.path is None:
-        return {}  # one recipe may serve both: the Hub data set is split, the authors' folder has its lists
-    base = Path(source.path).expanduser()
-    folder = base if base.is_dir() else base.parent
-    return {split: require_file(folder / name, f"data.ids.{split}") for split, name in source.ids.items()}
 
 
 def read_ids(path: Path) -> frozenset[str]:
