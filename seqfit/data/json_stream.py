@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -28,7 +29,7 @@ from typing import Any, Literal, NoReturn
 from seqfit.data.content import SAMPLE_ROWS, classify_first_row, is_known, name_columns
 from seqfit.data.name_words import split_of
 from seqfit.data.rows import BadRow, DataRow
-from seqfit.data.text_files import cached_by_file, read_chunks
+from seqfit.data.text_files import read_chunks
 from seqfit.errors import DataError
 
 _LONGEST_LITERAL = 16  # "-Infinity" or "\ud83d\ude00": an error this near the end may come from the window's end
@@ -173,9 +174,14 @@ class _Member:
     example: Any = None
 
 
-@cached_by_file
 def find_json_layout(path: Path, encoding: str = "auto") -> JsonLayout:
     """Where the rows are; reads as much of the file as that takes."""
+    status = path.stat()
+    return _find_layout(path, status.st_size, status.st_mtime_ns, encoding)
+
+
+@lru_cache(maxsize=1024)
+def _find_layout(path: Path, size: int, mtime_ns: int, encoding: str) -> JsonLayout:
     stream = JsonStream(path, encoding)
     match stream.peek():
         case "[":

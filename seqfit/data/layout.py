@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from seqfit.data.archives import plain_file_name
@@ -33,7 +34,7 @@ from seqfit.data.content import (
 from seqfit.data.excel import read_sheet
 from seqfit.data.json_stream import find_json_layout, is_squad
 from seqfit.data.separated import SEPARATORS, Dialect, find_dialect, find_dialect_by_content, read_separated_records
-from seqfit.data.text_files import cached_by_file, find_encoding, read_beginning, read_text_lines
+from seqfit.data.text_files import find_encoding, read_beginning, read_text_lines
 from seqfit.errors import DataError, HeaderUnsure, did_you_mean
 from seqfit.paths import require_file
 
@@ -106,8 +107,14 @@ def _is_json(line: str) -> bool:
     return True
 
 
-@cached_by_file
 def find_layout(path: Path, options: FileOptions) -> FileLayout:
+    """The layout of a file, detected once per file and options, until the file changes."""
+    status = path.stat()
+    return _find_layout(path, status.st_size, status.st_mtime_ns, options)
+
+
+@lru_cache(maxsize=4096)
+def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> FileLayout:
     name = detect_format(path, options.encoding) if options.format == "auto" else options.format
     if options.columns is not None and name not in ("csv", "tsv", "psv", "separated", "excel"):
         raise DataError(

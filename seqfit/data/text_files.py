@@ -24,11 +24,10 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, wraps
+from functools import lru_cache
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
 
 from seqfit.data.archives import read_head, reading
 from seqfit.errors import DataError, did_you_mean
@@ -71,8 +70,6 @@ _LATIN = {  # code page -> the letters beyond a-z of each of its languages; the 
 }
 _QUOTES = frozenset("‘’‚“”„–—…«»¡¿")
 _SIGNS = _QUOTES | set("\xa0•€£§©®°±´·™²³ºª½¼¾×")
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 
 @dataclass(frozen=True)
@@ -98,23 +95,14 @@ class Encoding:
         return f"{file}: read as {self.name}{depends}; set data.encoding if that is wrong"
 
 
-def cached_by_file(function: Callable[Concatenate[Path, _P], _R]) -> Callable[Concatenate[Path, _P], _R]:
-    """Called once per file and arguments, until the file's size or time of change differs."""
-
-    @lru_cache(maxsize=4096)
-    def cached(path: Path, size: int, mtime_ns: int, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        return function(path, *args, **kwargs)
-
-    @wraps(function)
-    def call(path: Path, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        status = path.stat()
-        return cached(path, status.st_size, status.st_mtime_ns, *args, **kwargs)  # type: ignore[arg-type]
-
-    return call
-
-
-@cached_by_file
 def find_encoding(path: Path, stated: str = "auto") -> Encoding:
+    """The encoding of a file; one pass per file, cached until the file changes."""
+    status = path.stat()
+    return _find(path, status.st_size, status.st_mtime_ns, stated)
+
+
+@lru_cache(maxsize=4096)
+def _find(path: Path, size: int, mtime_ns: int, stated: str) -> Encoding:
     head = read_head(path, _BLOCK_BYTES)
     if stated != "auto":
         return Encoding(_known_codec(stated), _line_end(head, stated), has_broken=True)
@@ -344,9 +332,14 @@ def read_beginning(path: Path, encoding: str, characters: int) -> str:
     return "".join(pieces)[:characters]
 
 
-@cached_by_file
 def count_lines(path: Path) -> int:
-    """The number of lines, the last with or without its end."""
+    """The number of lines, the last with or without its end; counted once per file."""
+    status = path.stat()
+    return _count(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _count(path: Path, size: int, mtime_ns: int) -> int:
     with reading(path) as file:
         count, last = 0, b"\n"
         while chunk := file.read(_BLOCK_BYTES):

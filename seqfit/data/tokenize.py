@@ -134,7 +134,9 @@ def prepare_data(
         )
     opened = {
         split: TokenizedSplit(
-            [folder for _, folder, _ in own], [s.title for s, _, _ in own], [s.weight for s, _, _ in own]
+            [folder for _, folder, _ in own],
+            [source.title for source, _, _ in own],
+            [source.weight for source, _, _ in own],
         )
         for split, own in parts.items()
         if own

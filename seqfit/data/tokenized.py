@@ -234,7 +234,7 @@ def _open_rows(folder: Path) -> tuple[mmap.mmap, list[Any]]:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         reader = pa.ipc.open_file(pa.py_buffer(mapped))
         return mapped, [reader.get_batch(number) for number in range(reader.num_record_batches)]
-    except (OSError, ValueError) as error:  # ValueError: an empty file has no pages; Arrow's own errors are also such
+    except (OSError, ValueError) as error:  # an empty file has no pages; ArrowInvalid is a ValueError
         rule, change = "The tokenized data there is corrupted", "Delete this folder; it will be written again"
         raise DataError(f"{folder}: {error}", rule, change) from error
 
