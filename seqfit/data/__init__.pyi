@@ -7,9 +7,9 @@ from seqfit.data.formats import read_file as read_file
 from seqfit.data.json_stream import JsonStream as JsonStream
 from seqfit.data.loader import GlobalBatch as GlobalBatch
 from seqfit.data.loader import Loader as Loader
+from seqfit.data.loader import MicroBatch as MicroBatch
+from seqfit.data.loader import Padding as Padding
 from seqfit.data.loader import Share as Share
-from seqfit.data.micro_batch import MicroBatch as MicroBatch
-from seqfit.data.micro_batch import Padding as Padding
 from seqfit.data.rows import BadRow as BadRow
 from seqfit.data.splits import SourceSplits as SourceSplits
 from seqfit.data.tables import find_tables as find_tables

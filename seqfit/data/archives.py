@@ -44,15 +44,11 @@ def plain_file_name(name: str) -> str:
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """The bytes of a file, decompressed if it is compressed."""
     with path.open("rb") as file:
         head = file.read(6)
-    if head.startswith(b"\x1f\x8b"):
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    if head.startswith(b"BZh"):
-        return cast(IO[bytes], bz2.open(path, "rb"))
-    if head.startswith(b"\xfd7zXZ\0"):
-        return cast(IO[bytes], lzma.open(path, "rb"))
+    for magic, module in ((b"\x1f\x8b", gzip), (b"BZh", bz2), (b"\xfd7zXZ\0", lzma)):
+        if head.startswith(magic):
+            return cast(IO[bytes], module.open(path, "rb"))
     if head.startswith(b"\x28\xb5\x2f\xfd"):
         import pyarrow as pa
 
@@ -75,7 +71,6 @@ def reading(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_head(path: Path, size: int) -> bytes:
-    """The first bytes, decompressed."""
     with reading(path) as file:
         return file.read(size)
 
@@ -98,7 +93,6 @@ def zip_names(path: Path) -> list[str]:
 
 
 def unpack(path: Path) -> Path:
-    """The folder with an archive's files, which are unpacked only once."""
     place = cache_root() / "unpacked" / file_digest(path)[:40]
     if place.is_dir():
         return place

@@ -36,8 +36,6 @@ RowLengths = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class MicroBatchRule:
-    """How a global batch is split into micro-batches, and how these are padded."""
-
     batching: Batching = "grouped"
     tokens: int = 6144  # source plus target, padding included
     examples: int | None = None
@@ -53,7 +51,6 @@ class MicroBatchRule:
         return _round_up(longest_source, self.pad_multiple), _round_up(longest_target, self.pad_multiple)
 
     def count_padding(self, source_lengths: RowLengths, target_lengths: RowLengths) -> int:
-        """Tokens that padding adds to a micro-batch of such examples."""
         if self.batching == "packed":
             return 0
         shape = self.padded_shape(int(source_lengths.max()), int(target_lengths.max()))

@@ -38,7 +38,7 @@ from seqfit.errors import DataError
 
 SAMPLE_LINES = 1000
 _SAMPLE_CHARACTERS = 1 << 20
-_BINARY = (
+_BINARY: tuple[tuple[bytes | tuple[bytes, ...], str], ...] = (
     (b"%PDF", "a PDF document"),
     (b"\x89PNG", "an image (PNG)"),
     (b"\xff\xd8\xff", "an image (JPEG)"),
@@ -46,13 +46,9 @@ _BINARY = (
     (b"\x93NUMPY", "a NumPy array"),
     (b"\x89HDF", "an HDF5 file"),
     (b"SQLite format 3", "an SQLite database"),
-    (b"\x80\x02", "a Python pickle"),
-    (b"\x80\x03", "a Python pickle"),
-    (b"\x80\x04", "a Python pickle"),
-    (b"\x80\x05", "a Python pickle"),
+    ((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a Python pickle"),
     (b"RIFF", "a sound or video file"),
-    (b"ID3", "a sound file"),
-    (b"OggS", "a sound file"),
+    ((b"ID3", b"OggS"), "a sound file"),
     (b"Rar!", "a RAR archive"),
     (b"7z\xbc\xaf", "a 7z archive"),
     (b"\x7fELF", "a program"),
@@ -84,15 +80,21 @@ def recognise_format(path: Path, encoding: str = "auto") -> str:
     _refuse_markup(path, text)
     if path.suffix.lower() in _OTHERS:
         raise refuse(path, _OTHERS[path.suffix.lower()], _WRITE_TABLE)
-    start = text.lstrip("\ufeff \t\r\n")[:1]
-    if start in ("{", "[") and (found := _recognise_json(text.lstrip("\ufeff \t\r\n"))):
+    stripped = text.lstrip("\ufeff \t\r\n")
+    if stripped.startswith(("{", "[")) and (found := _recognise_json(stripped)):
         return found
     refuse_tokens(path, lines)
     if find_dialect_by_content(lines, is_whole=len(text) < _SAMPLE_CHARACTERS) is not None:
         return "separated"
     if has_labels(every[: -1 if len(text) >= _SAMPLE_CHARACTERS else None]):
         return "labelled"
-    _refuse_blocks(path, lines)
+    blocks = [
+        len(block.strip("\n").split("\n")) for block in re.split(r"\n[ \t\r]*\n", "\n".join(lines)) if block.strip()
+    ]
+    size, most = Counter(blocks[:-1]).most_common(1)[0] if len(blocks) > 5 else (1, 0)
+    if size > 1 and most >= 0.95 * (len(blocks) - 1):  # one line per field of a record
+        what = f"blocks of {size} lines with a blank line between them"
+        raise refuse(path, what, f"Write each block as one row of a table: {_TABLES}")
     return "text"
 
 
@@ -107,8 +109,7 @@ def _recognise_binary(path: Path) -> str | None:
             raise refuse(path, "an Office document", "Copy its table into a spreadsheet and save it as .xlsx or .csv")
         return "excel"
     if head.startswith(b"PK\x03\x04") and not is_archive(path):
-        names = zip_names(path)
-        if any(name.startswith("xl/") for name in names) or b"opendocument.spreadsheet" in head[:200]:
+        if any(name.startswith("xl/") for name in zip_names(path)) or b"opendocument.spreadsheet" in head[:200]:
             return "excel"
         raise refuse(path, "an Office document", "Copy its table into a spreadsheet and save it as .xlsx or .csv")
     for magic, what in _BINARY:
@@ -169,20 +170,6 @@ def refuse_tokens(path: Path, lines: Sequence[str]) -> None:
             "one token per line with its tags (CoNLL)",
             "seqfit does not label single tokens; for text to text, write one row per sentence, with its words "
             "in one column and its tags in another",
-        )
-
-
-def _refuse_blocks(path: Path, lines: Sequence[str]) -> None:
-    """An error if blocks of equally many lines, one per field of a record, are separated by blank lines."""
-    blocks = [
-        len(block.strip("\n").split("\n")) for block in re.split(r"\n[ \t\r]*\n", "\n".join(lines)) if block.strip()
-    ]
-    size, most = Counter(blocks[:-1]).most_common(1)[0] if len(blocks) > 5 else (1, 0)
-    if size > 1 and most >= 0.95 * (len(blocks) - 1):
-        raise refuse(
-            path,
-            f"blocks of {size} lines with a blank line between them",
-            f"Write each block as one row of a table: {_TABLES}",
         )
 
 

@@ -11,15 +11,13 @@ sequences afterwards, so that the true lengths are known and the end of a sequen
 A target always has the end token, because a model that never sees one never stops: it is appended if the tokenizer
 adds none (Gemma's, Blenderbot's). All else is what `tokenizer(text)` and `tokenizer(text_target=text)` return.
 
-Language codes: a tokenizer either marks every text with the code of its language (NLLB, M2M100, mBART, mBART-50,
-PLBart), and then the task must give both codes, or it has no codes, and then the task must give none.
+A tokenizer either marks every text with the code of its language (NLLB, M2M100, mBART, PLBart), and then the task must
+give both codes, as they are or as the template of a column (`target_language: "{lang}"`), or it has no codes, and then
+the task must give none.
 
-    tokenizer   source                   target
     NLLB        eng_Latn two dogs </s>   fra_Latn deux chiens </s>
     mBART       two dogs </s> en_XX      deux chiens </s> fr_XX
     T5          two dogs </s>            deux chiens </s>
-
-A code is given as it is, or as the template of a column if rows differ: `target_language: "{lang}"`.
 """
 
 from __future__ import annotations
@@ -27,10 +25,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from seqfit.errors import DataError, RecipeError, SeqfitError, did_you_mean, format_error
 from seqfit.recipe import TaskRecipe
@@ -45,7 +42,6 @@ _SHOWN = 8
 
 
 def has_languages(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether it marks texts with the code of their language."""
     return hasattr(tokenizer, "set_tgt_lang_special_tokens")
 
 
@@ -66,42 +62,23 @@ def language_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return {code: number for code, number in numbers.items() if number != tokenizer.unk_token_id}
 
 
-def _refuse_codes(given: dict[str, str | None], name: str) -> None:
-    for field, code in given.items():
-        if code is not None:
-            raise RecipeError(
-                f"task.{field} is '{code}', but the {name} of this model has no language codes",
-                "Only tokenizers that mark texts with their language (NLLB, M2M100, mBART, PLBart) take one",
-                f"Remove task.{field}; an instruction for T5 or a multilingual Marian model, such as 'translate "
-                "English to French: ' or '>>fra<< ', goes into task.prefix",
-            )
-
-
 def _missing(missing: list[str], name: str, codes: Collection[str], endings: Iterable[tuple[str, str]]) -> SeqfitError:
-    fields = " and ".join(f"task.{field}" for field in missing)
-    suggested = _suggest(codes, endings)
-    example = " ".join(
-        f"task.{field}={code}"
-        for field, code in zip(("source_language", "target_language"), suggested, strict=True)
-        if field in missing
-    )
+    first, *others = codes
+    suggested = [first, others[0] if others else first]
+    for pair in endings:  # codes that begin like the endings of the parallel files, if there is only one for each
+        found = [[code for code in codes if code.startswith(ending)] for ending in pair]
+        if all(len(candidates) == 1 for candidates in found):
+            suggested = [candidates[0] for candidates in found]
+            break
+    by_field = dict(zip(("source_language", "target_language"), suggested, strict=True))
+    example = " ".join(f"task.{field}={by_field[field]}" for field in missing)
     is_one = len(missing) == 1
     return RecipeError(
-        f"{fields} {'is' if is_one else 'are'} not given",
+        f"{' and '.join(f'task.{field}' for field in missing)} {'is' if is_one else 'are'} not given",
         f"The {name} of this model marks every text with the code of its language",
         f"Set {'it' if is_one else 'them'}, for example {example}, or to a column, such as '{{lang}}', if rows "
         f"differ. It has {len(codes)} codes: {_list(codes)}",
     )
-
-
-def _suggest(codes: Collection[str], endings: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    """Two codes for an example: the only ones that begin like the endings of the parallel files, or else any two."""
-    for pair in endings:
-        found = [[code for code in codes if code.startswith(ending)] for ending in pair]
-        if all(len(candidates) == 1 for candidates in found):
-            return found[0][0], found[1][0]
-    first, *others = codes
-    return first, others[0] if others else first
 
 
 def _unknown(given: str, code: str, name: str, codes: Collection[str]) -> str:
@@ -120,8 +97,8 @@ def _list(codes: Collection[str]) -> str:
 
 
 _WITHOUT_FAMILY = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes without a model's special behaviour
-_SENTENCEPIECE = ("sp_model", "spm_source", "spm_target")
 _PROBE = "a"
+_Side = Literal["src_lang", "tgt_lang"]  # the tokenizer's attributes
 _PIECE_TEXTS, _PIECE_CHARACTERS = 250, 250_000
 
 
@@ -140,7 +117,6 @@ class TextEncoder:
 
     @cached_property
     def codes(self) -> dict[str, int]:
-        """The language codes that the tokenizer knows, with the ids of their tokens."""
         return language_ids(self._tokenizer)
 
     @property
@@ -155,18 +131,18 @@ class TextEncoder:
 
     def encode(self, texts: Sequence[str], languages: Sequence[str] | str | None = None) -> list[list[int]]:
         """Ids of each source, special tokens included. Languages: one code for all texts, or one for each."""
-        return self._by_language(texts, languages, "src_lang", self._encode_sources)
+        return self._by_language(texts, languages, "src_lang")
 
     def encode_targets(self, texts: Sequence[str], languages: Sequence[str] | str | None = None) -> list[list[int]]:
         """The same for targets, which some tokenizers split or mark differently."""
-        return self._by_language(texts, languages, "tgt_lang", self._encode_targets)
+        return self._by_language(texts, languages, "tgt_lang")
 
     def truncate_source(self, ids: list[int], limit: int | None, language: str | None = None) -> list[int]:
         """At most `limit` ids; what is not text at the end stays."""
-        return truncate(ids, limit, self._count_tail(language, "src_lang", self._encode_sources))
+        return truncate(ids, limit, self._count_tail(language, "src_lang"))
 
     def truncate_target(self, ids: list[int], limit: int | None, language: str | None = None) -> list[int]:
-        return truncate(ids, limit, self._count_tail(language, "tgt_lang", self._encode_targets))
+        return truncate(ids, limit, self._count_tail(language, "tgt_lang"))
 
     def check_languages(
         self, task: TaskRecipe, *, has_targets: bool = True, endings: Iterable[tuple[str, str]] = ()
@@ -174,7 +150,14 @@ class TextEncoder:
         """Raise RecipeError if the task's codes don't fit; codes are suggested from the `endings` of parallel files."""
         given = {"source_language": task.source_language, "target_language": task.target_language}
         if not self._has_languages:
-            _refuse_codes(given, self._name)
+            for field, code in given.items():
+                if code is not None:
+                    raise RecipeError(
+                        f"task.{field} is '{code}', but the {self._name} of this model has no language codes",
+                        "Only tokenizers that mark texts with their language (NLLB, M2M100, mBART, PLBart) take one",
+                        f"Remove task.{field}; an instruction for T5 or a multilingual Marian model, such as "
+                        "'translate English to French: ' or '>>fra<< ', goes into task.prefix",
+                    )
             return
         if not self.codes:
             raise RecipeError(
@@ -208,69 +191,46 @@ class TextEncoder:
     @property
     def identity(self) -> str:
         """A hash of everything that decides the ids, except the languages."""
-        with self._first_language():
-            return self._hash_content()
-
-    @contextmanager
-    def _first_language(self) -> Iterator[None]:
-        """The JSON's post-processor has the language that was set last: for the hash it is always the same one."""
         known: Any = self._tokenizer
         before = known.src_lang if self._has_languages else None
         if self._has_languages and self.codes:
+            # The JSON's post-processor has the language that was set last: for the hash it is always the same one.
             known.src_lang = next(iter(self.codes))
-        yield
-        if before is not None:
-            known.src_lang = before
-
-    def _hash_content(self) -> str:
-        if self._tokenizer.is_fast:
-            content = self._tokenizer.backend_tokenizer.to_str()
+        if known.is_fast:
+            content = known.backend_tokenizer.to_str()
             # Truncation and padding, before the added tokens, are set again by every call of the tokenizer.
             content = content[content.index('"added_tokens"') :]
         else:
-            content = json.dumps(
-                [
-                    sorted(self._tokenizer.get_vocab().items()),
-                    sorted(self._tokenizer.added_tokens_encoder.items()),
-                    *self._list_other_files(),
-                ]
-            )
+            # A tokenizer written in Python may have SentencePiece models and target tokens besides its vocabulary.
+            models = [getattr(known, name) for name in ("sp_model", "spm_source", "spm_target") if hasattr(known, name)]
+            digests = [hashlib.sha256(model.serialized_model_proto()).hexdigest() for model in models]
+            targets = getattr(known, "target_encoder", None)
+            others = digests if targets is None else [*digests, sorted(targets.items())]
+            vocabularies = [sorted(known.get_vocab().items()), sorted(known.added_tokens_encoder.items())]
+            content = json.dumps([*vocabularies, *others])
+        if before is not None:
+            known.src_lang = before
         return hashlib.sha256(f"{self._name} {self._end_id} {content}".encode()).hexdigest()
 
-    def _list_other_files(self) -> list[Any]:
-        """What a tokenizer written in Python has in addition to its vocabulary: SentencePiece models, target tokens."""
-        known: Any = self._tokenizer
-        models = [getattr(known, name) for name in _SENTENCEPIECE if hasattr(known, name)]
-        digests = [hashlib.sha256(model.serialized_model_proto()).hexdigest() for model in models]
-        targets = getattr(known, "target_encoder", None)
-        return [*digests, *([] if targets is None else [sorted(targets.items())])]
-
-    def _by_language(
-        self,
-        texts: Sequence[str],
-        languages: Sequence[str] | str | None,
-        side: str,
-        encode: Callable[[Sequence[str]], list[list[int]]],
-    ) -> list[list[int]]:
+    def _by_language(self, texts: Sequence[str], languages: Sequence[str] | str | None, side: _Side) -> list[list[int]]:
         """The tokenizer has one language at a time, so texts are encoded language by language."""
         if not texts or languages is None or not self._has_languages:
-            return encode(texts) if texts else []
+            return self._encode_side(texts, side) if texts else []
         if isinstance(languages, str):
             setattr(self._tokenizer, side, languages)
-            return encode(texts)
+            return self._encode_side(texts, side)
         sequences: list[list[int]] = [[] for _ in texts]
         for language in dict.fromkeys(languages):
             places = [place for place, own in enumerate(languages) if own == language]
             setattr(self._tokenizer, side, language)
-            for place, ids in zip(places, encode([texts[place] for place in places]), strict=True):
+            for place, ids in zip(places, self._encode_side([texts[place] for place in places], side), strict=True):
                 sequences[place] = ids
         return sequences
 
-    def _encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        sequences = self._call(text=list(texts))
-        return self._end(sequences) if self._lacks_end else sequences
-
-    def _encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+    def _encode_side(self, texts: Sequence[str], side: _Side) -> list[list[int]]:
+        if side == "src_lang":
+            sequences = self._call(text=list(texts))
+            return self._end(sequences) if self._lacks_end else sequences
         sequences = self._call(text_target=list(texts))
         return sequences if self._ends_targets else self._end(sequences)
 
@@ -285,40 +245,29 @@ class TextEncoder:
 
     def _call(self, **texts: list[str]) -> list[list[int]]:
         if self._backend is not None and self._is_plain(self._backend):
-            return self._call_backend(self._backend, next(iter(texts.values())))
-        # verbose=False: "longer than the maximum sequence length (512)" is not true of T5.
-        with self._quick_trie():
+            # The ids that the tokenizer's call would return, a quarter faster: no masks, offsets and dictionaries. In
+            # small pieces, because the backend's result takes 100 bytes and more per token until its ids are taken.
+            pieces = _pieces(next(iter(texts.values())))
+            return [encoding.ids for piece in pieces for encoding in self._backend.encode_batch_fast(piece)]
+        known: Any = self._tokenizer
+        trie = getattr(known, "tokens_trie", None)
+        if trie is not None:  # a tokenizer in Python spends half its time looking for added tokens letter by letter
+            known.tokens_trie = _QuickTrie(trie)
+        try:
+            # verbose=False: "longer than the maximum sequence length (512)" is not true of T5.
             encoded = self._tokenizer(
                 **texts, verbose=False, truncation=False, return_attention_mask=False, return_token_type_ids=False
             )
+        finally:
+            if trie is not None:
+                known.tokens_trie = trie
         sequences: list[list[int]] = encoded["input_ids"]
         return sequences
-
-    @contextmanager
-    def _quick_trie(self) -> Iterator[None]:
-        """A tokenizer in Python spends half its time looking for added tokens letter by letter; this does not."""
-        known: Any = self._tokenizer
-        trie = getattr(known, "tokens_trie", None)
-        if trie is None:
-            yield
-            return
-        known.tokens_trie = _QuickTrie(trie)
-        try:
-            yield
-        finally:
-            known.tokens_trie = trie
 
     def _is_plain(self, backend: Any) -> bool:
         """Whether its state is that of a call without options: a call that truncates or pads changes it."""
         has_options = backend.truncation is not None or backend.padding is not None
         return not has_options and backend.encode_special_tokens == self._tokenizer.split_special_tokens
-
-    def _call_backend(self, backend: Any, texts: list[str]) -> list[list[int]]:
-        """The ids that the tokenizer's call would return, a quarter faster: no masks, offsets and dictionaries.
-
-        In small pieces, because the backend's result takes 100 bytes and more per token until its ids are taken.
-        """
-        return [encoding.ids for piece in _pieces(texts) for encoding in backend.encode_batch_fast(piece)]
 
     def _end(self, sequences: list[list[int]]) -> list[list[int]]:
         if self._end_id is not None:
@@ -327,10 +276,10 @@ class TextEncoder:
                     ids.append(self._end_id)
         return sequences
 
-    def _count_tail(self, language: str | None, side: str, encode: Callable[[Sequence[str]], list[list[int]]]) -> int:
+    def _count_tail(self, language: str | None, side: _Side) -> int:
         """The number of ids at the end of a text that are not text and survive truncation; at least one."""
         if (side, language) not in self._tails:
-            empty, filled = self._by_language(["", _PROBE], language, side, encode)
+            empty, filled = self._by_language(["", _PROBE], language, side)
             tail = 0
             while tail < min(len(empty), len(filled) - 1) and empty[-1 - tail] == filled[-1 - tail]:
                 tail += 1

@@ -22,14 +22,6 @@ _ABOUT = ("readme", "about", "info", "notes", "license", "legend")
 
 def read_sheet(path: Path, sheet: str | None) -> Iterator[list[str]]:
     """The filled rows of a sheet, all of one width, without empty columns."""
-    rows = [list(map(_text, row)) for row in _open_sheet(path, sheet)]
-    filled = sorted({at for row in rows for at, cell in enumerate(row) if cell})
-    for row in rows:
-        if any(row):
-            yield [row[at] if at < len(row) else "" for at in filled]
-
-
-def _open_sheet(path: Path, sheet: str | None) -> list[list[Any]]:
     try:
         import python_calamine
     except ImportError:
@@ -40,13 +32,18 @@ def _open_sheet(path: Path, sheet: str | None) -> list[list[Any]]:
         ) from None
     try:
         with python_calamine.CalamineWorkbook.from_path(path) as book:
-            return book.get_sheet_by_name(_choose(path, book, sheet)).to_python(skip_empty_area=True)
+            cells = book.get_sheet_by_name(_choose(path, book, sheet)).to_python(skip_empty_area=True)
     except python_calamine.CalamineError as error:
         raise DataError(
             f"{path} can't be opened: {error}",
             "It must be a spreadsheet without a password",
             "Open it in a spreadsheet program and save it as .xlsx or .csv",
         ) from error
+    rows = [list(map(_text, row)) for row in cells]
+    filled = sorted({at for row in rows for at, cell in enumerate(row) if cell})
+    for row in rows:
+        if any(row):
+            yield [row[at] if at < len(row) else "" for at in filled]
 
 
 def _choose(path: Path, book: Any, sheet: str | None) -> str:

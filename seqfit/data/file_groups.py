@@ -3,26 +3,19 @@
 In: a folder. Out: groups of files. The one idea: files that belong together have the same name except for one part;
 that part is a column (parallel text), a label (classes) or a number (parts).
 
-Parallel text: the files have equally many lines, and line n of each is row n.
+    parallel text: the files have equally many lines, and line n of each is row n
+    dev.src dev.ref0 dev.ref1                   -> validation: ref0, ref1, src
+    europarl.de-en.de europarl.de-en.en         -> all: de, en
 
-    dev.src dev.ref0 dev.ref1                       -> validation: ref0, ref1, src
-    val_text.txt val_labels.txt mapping.txt         -> validation: labels, text
-    src-train.txt tgt-train.txt                     -> train: src, tgt
-    europarl.de-en.de europarl.de-en.en             -> all: de, en
-    rt-polarity.pos rt-polarity.neg                 -> none: pos and neg are classes
+    classes: a file holds one text per line, a folder one text per file
+    rt-polarity.pos rt-polarity.neg             -> {"text": "a fine film", "label": "pos"}, ...
+    sport/1.txt sport/2.txt news/7.txt          -> {"text": "the whole file", "label": "sport"}, ...
+    Fake/1.txt Fake_titles/1.txt ...            -> {"text": ..., "titles": ..., "label": "Fake"}
 
-Classes: a file holds one text per line, a folder one text per file.
-
-    pos.txt neg.txt                    -> {"text": "a fine film", "label": "pos"}, ...
-    rt-polarity.pos rt-polarity.neg    -> the part of the name that differs is the label
-    sport/1.txt sport/2.txt news/7.txt -> {"text": "the whole file", "label": "sport"}, ...
-    Fake/1.txt Fake_titles/1.txt ...   -> {"text": ..., "titles": ..., "label": "Fake"}
-
-Tables: READMEs, licences, scripts and lists of labels are not data.
-
-    train.csv test.csv README.md prepare.py labels.json     -> tables train.csv, test.csv
-    part-1.csv part-2.csv                                   -> parts of one table
-    dev-v1.1.json dev-v2.0.json                             -> versions, not parts
+    tables: READMEs, licences, scripts and lists of labels are not data
+    train.csv test.csv README.md labels.json    -> tables train.csv, test.csv
+    part-1.csv part-2.csv                       -> parts of one table
+    dev-v1.1.json dev-v2.0.json                 -> versions, not parts
 """
 
 from __future__ import annotations
@@ -57,7 +50,6 @@ _SIDE_WORDS = """
 SIDE_WORDS = frozenset(_SIDE_WORDS.split())
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")
 _NOT_TEXT = frozenset(("vocab", "vocabulary", "dict", "codes", "mapping", "classes", "alignments", "log"))
-_FEWEST_LINES = 1
 
 
 @dataclass(frozen=True)
@@ -84,7 +76,7 @@ def find_parallel(files: Sequence[Path], *, any_words: bool = False) -> list[Par
             continue
         counts = {part: count_lines(file) for part, file in free.items()}
         same = [part for part in free if list(counts.values()).count(counts[part]) > 1]
-        if not same or max(counts.values()) < _FEWEST_LINES:
+        if not same or max(counts.values()) < 1:
             continue
         most = max((counts[part] for part in same), key=lambda count: (list(counts.values()).count(count), count))
         chosen = {part: free[part] for part in sorted(free) if counts[part] == most}
@@ -173,7 +165,6 @@ def stated_files(folder: Path, files: Mapping[str, str], splits: Mapping[str, st
 
 
 def _words_for_star(folder: Path, files: Mapping[str, str]) -> dict[str, set[str]]:
-    """Split -> the words that a * can stand for in all files at once."""
     matching: list[set[str]] = []
     for name in files.values():
         before, _, after = name.partition("*")
@@ -213,18 +204,16 @@ def stem_set(path: Path, languages: tuple[str, str]) -> ParallelSet:
     """data.path=corpus/train (or train.en) stands for corpus/train.en and corpus/train.de."""
     name = plain_file_name(path.name)
     stem = next((name.removesuffix(f".{one}") for one in languages if name.endswith(f".{one}")), name)
-    return ParallelSet(stem, {one: _text_file(path.parent, f"{stem}.{one}") for one in languages})
-
-
-def _text_file(folder: Path, name: str) -> Path:
-    packed = [folder / f"{name}{ending}" for ending in COMPRESSED_ENDINGS if (folder / f"{name}{ending}").exists()]
-    return packed[0] if packed else require_file(folder / name, "data.path, data.splits or data.languages")
+    files: dict[str, Path] = {}
+    for one in languages:
+        file = path.parent / f"{stem}.{one}"
+        packed = [other for end in COMPRESSED_ENDINGS if (other := path.parent / f"{file.name}{end}").exists()]
+        files[one] = packed[0] if packed else require_file(file, "data.path, data.splits or data.languages")
+    return ParallelSet(stem, files)
 
 
 _UNLABELLED = frozenset(("unsup", "unlabeled", "unlabelled", "unsupervised"))
 _TEXT_ENDINGS = ("", ".txt", ".text")
-_SEVERAL = 2  # files of one text each that make a folder a class
-_SAMPLE_FILES = 200
 
 
 @dataclass(frozen=True)
@@ -266,7 +255,7 @@ def find_class_files(files: Sequence[Path], *, is_stated: bool) -> ClassFiles | 
 def labels_of(names: Sequence[str]) -> list[str]:
     """The part of each name that differs: rt-polarity.pos, rt-polarity.neg -> pos, neg; a.txt, b.txt -> a, b."""
     before = _common(names)
-    before = before[: max((before.rfind(char) for char in "._-"), default=-1) + 1]
+    before = before[: max(before.rfind(char) for char in "._-") + 1]
     after = _common([name[::-1] for name in names])[::-1]
     after = after[after.find(".") :] if "." in after else ""
     return [name[len(before) : len(name) - len(after)] or name for name in names]
@@ -278,30 +267,26 @@ def _common(names: Sequence[str]) -> str:
 
 
 def find_class_folders(folder: Path, *, is_stated: bool) -> ClassFiles | None:
-    """One folder per class, with one text per file."""
     inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and not one.name.startswith((".", "__"))]
     left_out = tuple(one.name for one in inner if one.name.lower() in _UNLABELLED)
     texts = {one.name: _text_files(one) for one in inner if one.name not in left_out}
     texts = {label: files for label, files in texts.items() if files}
     if len(texts) < 2 or any(split_of(label) is not None for label in texts):
         return None
-    if not is_stated and min(map(len, texts.values())) < _SEVERAL:
+    if not is_stated and min(map(len, texts.values())) < 2:
         return None
     companions = _find_companions(texts)
     endings = tuple(f"_{word}" for word in companions)
     own = {label: files for label, files in texts.items() if not label.endswith(endings)}
     if not is_stated and sum(bool(SIDE_WORDS & set(_words(label))) for label in own) > 1:
-        raise _are_sides(folder, list(own))
+        name = next(iter(own))
+        raise DataError(
+            f"{folder} has the folders {', '.join(own)}, which sound like source and target, not like classes",
+            "Parallel text is read from one file per side, in which line n is row n",
+            f"Join the files of each folder in the same order, cat {name}/* > all.{name}; if the folders are "
+            "classes, set data.format=classes",
+        )
     return ClassFiles(own, True, companions, left_out)
-
-
-def _are_sides(folder: Path, names: list[str]) -> DataError:
-    return DataError(
-        f"{folder} has the folders {', '.join(names)}, which sound like source and target, not like classes",
-        "Parallel text is read from one file per side, in which line n is row n",
-        f"Join the files of each folder in the same order, cat {names[0]}/* > all.{names[0]}; if the folders are "
-        "classes, set data.format=classes",
-    )
 
 
 def _text_files(folder: Path) -> tuple[Path, ...]:
@@ -354,22 +339,20 @@ def _whole(path: Path, common: str) -> str:
 def common_encoding(found: ClassFiles) -> str:
     """The encoding of the files that are not UTF-8, recognised from many of them at once."""
     others = (file for file in found.all_files if find_encoding(file).is_guessed and not find_encoding(file).is_wide)
-    sample = b"\n".join(read_head(file, 4096) for file in itertools.islice(others, _SAMPLE_FILES))
+    sample = b"\n".join(read_head(file, 4096) for file in itertools.islice(others, 200))
     return recognise(sample) if sample else "utf-8"
-
-
-def _describe_encoding(found: ClassFiles, encoding: str) -> str:
-    file = next(file for file in found.all_files if find_encoding(file).is_guessed)
-    words = [word[:20] for word in _whole(file, encoding).split() if not word.isascii()][:3]
-    shown = f" ({', '.join(words)})" if words else ""
-    return f"files that are not UTF-8 are read as {encoding}{shown}; set data.encoding if that is wrong"
 
 
 def layout_notes(found: ClassFiles, options: FileOptions) -> tuple[str, ...]:
     if found.has_whole_texts:
         encoding = common_encoding(found) if options.encoding == "auto" else "utf-8"
-        other = [] if encoding == "utf-8" else [_describe_encoding(found, encoding)]
-        return (found.describe(), *other)
+        if encoding == "utf-8":
+            return (found.describe(),)
+        file = next(file for file in found.all_files if find_encoding(file).is_guessed)
+        words = [word[:20] for word in _whole(file, encoding).split() if not word.isascii()][:3]
+        shown = f" ({', '.join(words)})" if words else ""
+        other = f"files that are not UTF-8 are read as {encoding}{shown}; set data.encoding if that is wrong"
+        return (found.describe(), other)
     notes = [note for (file,) in found.files.values() for note in find_layout(file, class_options(file, options)).notes]
     return (found.describe(), *notes)
 

@@ -28,24 +28,23 @@ from seqfit.data.text_files import BROKEN, decode_lines, find_encoding, read_tex
 from seqfit.errors import DataError, HeaderUnsure
 from seqfit.paths import require_file
 
-_BATCH_ROWS = 1000
-
 
 def read_rows(path: Path, options: FileOptions | None = None, keys: Sequence[str] = ()) -> Iterator[DataRow]:
     """The rows of one file; `keys` names the lists to read in a JSON file that has several."""
     require_file(path)
     options = options or FileOptions()
     layout = find_layout(path, options)
+    lines = read_text_lines(path, options.encoding, keep_broken=True)
     readers: dict[str, Callable[[], Iterator[DataRow]]] = {
         "json": lambda: read_json_rows(path, options.encoding, keys),
-        "jsonl": lambda: _read_jsonl(path, options.encoding),
+        "jsonl": lambda: _read_jsonl(lines),
         "squad": lambda: read_squad(path, options.encoding),
         "parquet": lambda: _read_arrow(path, "parquet"),
         "arrow": lambda: _read_arrow(path, "arrow"),
         "excel": lambda: _read_excel(path, options, layout),
-        "labelled": lambda: _read_labelled(path, options.encoding),
-        "text": lambda: _read_text(path, options.encoding),
-        "separated": lambda: _read_separated(path, options, layout),
+        "labelled": lambda: _read_labelled(lines),
+        "text": lambda: ({"text": line.rstrip("\r\n")} for line in lines if line.strip()),
+        "separated": lambda: _read_separated(lines, layout),
     }
     rows = readers[layout.format]()
     if layout.format not in ("parquet", "arrow", "excel") and find_encoding(path, options.encoding).has_broken:
@@ -120,10 +119,10 @@ def _has_broken(value: Any) -> bool:
     return isinstance(value, list) and any(map(_has_broken, value))
 
 
-def _read_jsonl(path: Path, encoding: str) -> Iterator[DataRow]:
+def _read_jsonl(lines: Iterator[str]) -> Iterator[DataRow]:
     first: Any = None
     names: list[str] | None = None
-    for number, line in enumerate(read_text_lines(path, encoding, keep_broken=True), 1):
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
@@ -138,8 +137,7 @@ def _read_jsonl(path: Path, encoding: str) -> Iterator[DataRow]:
         yield as_row(value, first, names, f"line {number}")
 
 
-def _read_separated(path: Path, options: FileOptions, layout: FileLayout) -> Iterator[DataRow]:
-    lines = read_text_lines(path, options.encoding, keep_broken=True)
+def _read_separated(lines: Iterator[str], layout: FileLayout) -> Iterator[DataRow]:
     assert layout.dialect is not None or not layout.names
     for _ in range(layout.skipped_lines):
         next(lines)
@@ -178,9 +176,8 @@ def _read_excel(path: Path, options: FileOptions, layout: FileLayout) -> Iterato
         yield _named(fields, layout, f"row {number}")
 
 
-def _read_labelled(path: Path, encoding: str) -> Iterator[DataRow]:
+def _read_labelled(lines: Iterator[str]) -> Iterator[DataRow]:
     """'LABEL text', and fastText's '__label__a __label__b text'."""
-    lines = read_text_lines(path, encoding, keep_broken=True)
     beginning = list(itertools.islice(lines, SAMPLE_LINES))
     is_multiple = any(line.split(maxsplit=2)[1:2] and line.split()[1].startswith("__label__") for line in beginning)
     for number, line in enumerate(itertools.chain(beginning, lines), 1):
@@ -201,12 +198,6 @@ def _read_labelled(path: Path, encoding: str) -> Iterator[DataRow]:
             yield BadRow("a label without a text", f"line {number}: {line.strip()[:80]!r}")
         else:
             yield {"label": words[0], "text": words[1]}
-
-
-def _read_text(path: Path, encoding: str) -> Iterator[DataRow]:
-    for line in read_text_lines(path, encoding, keep_broken=True):
-        if line.strip():
-            yield {"text": line.rstrip("\r\n")}
 
 
 def _read_arrow(path: Path, name: str) -> Iterator[DataRow]:
@@ -237,7 +228,7 @@ def _arrow_batches(path: Path, name: str) -> Iterator[Any]:
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(batch_size=_BATCH_ROWS)
+            yield from file.iter_batches(batch_size=1000)
         return
     with pa.memory_map(str(path)) as source:
         if source.read(6) == b"ARROW1":

@@ -22,7 +22,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -32,7 +32,6 @@ from seqfit.data.rows import BadRow, DataRow
 from seqfit.data.text_files import read_chunks
 from seqfit.errors import DataError
 
-_WHITESPACE = " \t\r\n"
 _LONGEST_LITERAL = 16  # "-Infinity" or "\ud83d\ude00": an error this near the end may come from the window's end
 _ENOUGH_CHARACTERS = 1 << 25  # of one list: what follows it is not looked at
 _ENOUGH_MEMBERS = 1000
@@ -42,8 +41,6 @@ _MANY_LISTS = 5  # from this many lists of records on, under names that are not 
 
 
 class JsonStream:
-    """A cursor over the text of one JSON file."""
-
     def __init__(self, path: Path, encoding: str = "auto") -> None:
         self.path = path
         self._chunks = read_chunks(path, encoding, keep_broken=True)
@@ -63,7 +60,7 @@ class JsonStream:
         """The next character that is not white space; '' at the end."""
         while True:
             while self._at < len(self._window):
-                if self._window[self._at] not in _WHITESPACE:
+                if self._window[self._at] not in " \t\r\n":
                     return self._window[self._at]
                 self._at += 1
             if not self._grow():
@@ -78,7 +75,6 @@ class JsonStream:
         self._at += 1
 
     def value(self) -> Any:
-        """The whole value that begins here."""
         self.peek()
         while True:
             start = self._at
@@ -98,31 +94,28 @@ class JsonStream:
 
     def members(self) -> Iterator[str]:
         """The keys of the object that begins here; the caller reads each value before the next key."""
-        self.take("{")
-        while self.peek() != "}":
+        for _ in self._parts("{", "}", "brace"):
             if self.peek() != '"':
                 self.fail("expected a key in double quotes", self._at)
             key = str(self.value())
             self.take(":")
             yield key
-            if self.peek() == "}":
-                break
-            self.take(",}")
-            if self.peek() == "}":
-                self.fail("a comma before the closing brace", self._at)
-        self.take("}")
 
     def items(self) -> Iterator[Any]:
-        """The values of the list that begins here."""
-        self.take("[")
-        while self.peek() != "]":
+        for _ in self._parts("[", "]", "bracket"):
             yield self.value()
-            if self.peek() == "]":
+
+    def _parts(self, opening: str, closing: str, name: str) -> Iterator[None]:
+        """Stops at each part, which the caller reads before the next."""
+        self.take(opening)
+        while self.peek() != closing:
+            yield
+            if self.peek() == closing:
                 break
-            self.take(",]")
-            if self.peek() == "]":
-                self.fail("a comma before the closing bracket", self._at)
-        self.take("]")
+            self.take(f",{closing}")
+            if self.peek() == closing:
+                self.fail(f"a comma before the closing {name}", self._at)
+        self.take(closing)
 
     def end(self) -> None:
         """Fails if anything follows the document."""
@@ -130,7 +123,6 @@ class JsonStream:
             self.fail("more text after the end of the document", self._at)
 
     def fail(self, what: str, at: int) -> NoReturn:
-        """An error with line and column."""
         before = self._window[:at]
         line = 1 + self._lines_before + before.count("\n")
         column = at - before.rfind("\n") if "\n" in before else self._columns_before + at + 1
@@ -167,7 +159,6 @@ class JsonLayout:
     keys: tuple[str, ...] = ()
 
     def describe(self) -> str | None:
-        """A note if the layout is unusual."""
         return {
             "pairs": "one row per key, with the columns key and value",
             "inside": f"the rows are read from {'.'.join(self.keys)}",
@@ -220,10 +211,8 @@ def _look_at_members(stream: JsonStream) -> tuple[list[_Member], bool]:
                 if is_row and split_of(key) is None and stream.position - start > _ENOUGH_CHARACTERS:
                     return [*members, _Member(key, _held(first, count), count, first)], True
             members.append(_Member(key, _held(first, count), count, first))
-        elif opening == "{":
-            members.append(_Member(key, "object", example=stream.value()))
         else:
-            members.append(_Member(key, "value", example=stream.value()))
+            members.append(_Member(key, "object" if opening == "{" else "value", example=stream.value()))
         if len(members) >= _ENOUGH_MEMBERS and len({member.holds for member in members}) == 1:
             return members, True
     return members, False
@@ -260,11 +249,18 @@ def _choose_layout(path: Path, members: list[_Member]) -> JsonLayout:
         return JsonLayout("columns" if is_columns else "keyed")
     if len(objects) == 1 and not lists and (deeper := _look_inside(objects[0])) is not None:
         return deeper
-    if lists and len(lists) == len(members):
-        return _choose_lists(path, lists)
-    if len(members) >= _MANY_PAIRS and len({_plain_type(member.example) for member in members}) == 1:
+    are_lists = bool(lists) and len(lists) == len(members)
+    total = sum(member.size for member in lists)
+    are_texts = all(isinstance(member.example, str) for member in lists)
+    if are_lists and 1 < len(lists) <= 50 and total >= 5 * len(lists) and are_texts:  # few long lists
+        return JsonLayout("classes", tuple(member.key for member in lists))
+    if len(members) >= _MANY_PAIRS and (are_lists or len({_plain_type(member.example) for member in members}) == 1):
         return JsonLayout("pairs")
-    raise _no_rows(path, members)
+    raise DataError(
+        f"{path} is a JSON object in which no rows are found (its keys: {', '.join(one.key for one in members[:8])})",
+        "Rows are the objects of a list, of the list of one key, or the values of an object keyed by id",
+        "Write the rows as a list, [{...}, {...}], or set data.path to another file",
+    )
 
 
 def _look_inside(member: _Member) -> JsonLayout | None:
@@ -277,16 +273,6 @@ def _look_inside(member: _Member) -> JsonLayout | None:
     if not records and len(held) > 1 and all(isinstance(value, dict) for value in held.values()):
         return JsonLayout("inside", (member.key,))
     return None
-
-
-def _choose_lists(path: Path, lists: list[_Member]) -> JsonLayout:
-    """Lists of plain values: the texts of each class if there are few long lists, else one row per key."""
-    total = sum(member.size for member in lists)
-    if 1 < len(lists) <= 50 and total >= 5 * len(lists) and all(isinstance(one.example, str) for one in lists):
-        return JsonLayout("classes", tuple(member.key for member in lists))
-    if len(lists) >= _MANY_PAIRS:
-        return JsonLayout("pairs")
-    raise _no_rows(path, lists)
 
 
 def _plain_type(value: Any) -> str:
@@ -311,8 +297,10 @@ def read_json_rows(path: Path, encoding: str = "auto", keys: Sequence[str] = ())
                     yield {"id": key} | value
                 elif isinstance(value, list):
                     yield BadRow("not an object", f"key '{key}' holds a list")
-        case "columns":
-            yield from _rows_of_columns(stream.value())
+        case "columns":  # {"q": ["a", "b"]} or {"q": {"0": "a", "1": "b"}}: pandas writes both
+            columns = stream.value()
+            values = [list(column.values()) if isinstance(column, dict) else column for column in columns.values()]
+            yield from (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
         case "pairs":
             yield from ({"key": key, "value": stream.value()} for key in stream.members())
         case "classes":
@@ -356,26 +344,18 @@ def _rows_of_members(stream: JsonStream, layout: JsonLayout, keys: Sequence[str]
             stream.value()
 
 
-def _rows_of_columns(columns: dict[str, Any]) -> Iterator[DataRow]:
-    """{"q": ["a", "b"]} or {"q": {"0": "a", "1": "b"}}: pandas writes both."""
-    values = [list(column.values()) if isinstance(column, dict) else column for column in columns.values()]
-    for row in zip(*values, strict=True):
-        yield dict(zip(columns, row, strict=True))
-
-
 def _rows_of_items(items: Iterator[Any], names: list[str] | None = None) -> Iterator[DataRow]:
     """The items of a list: all are like the first, an object, an array or a plain value."""
     beginning = list(islice(items, SAMPLE_ROWS))
     first = beginning[0] if beginning else None
     if names is None and beginning and all(map(_is_record_list, beginning)):  # [[{...}, {...}], [{...}], ...]
-        lists = (item for part in (iter(beginning), items) for item in part)
-        yield from _rows_of_items(record for item in lists for record in (item if isinstance(item, list) else [item]))
+        lists = (item if isinstance(item, list) else [item] for item in chain(beginning, items))
+        yield from _rows_of_items(chain.from_iterable(lists))
         return
     if isinstance(first, list) and names is None:
         names, has_header = name_arrays(beginning)
         beginning = beginning[has_header:]
-    numbered = enumerate((item for part in (iter(beginning), items) for item in part), 1)
-    for number, item in numbered:
+    for number, item in enumerate(chain(beginning, items), 1):
         yield as_row(item, first, names, f"item {number}")
 
 
@@ -409,19 +389,9 @@ def as_row(item: Any, first: Any, names: list[str] | None, where: str) -> DataRo
     return BadRow("not a text", f"{where}: {shown}")
 
 
-def _no_rows(path: Path, members: Sequence[_Member]) -> DataError:
-    keys = ", ".join(member.key for member in members[:8])
-    return DataError(
-        f"{path} is a JSON object in which no rows are found (its keys: {keys})",
-        "Rows are the objects of a list, of the list of one key, or the values of an object keyed by id",
-        "Write the rows as a list, [{...}, {...}], or set data.path to another file",
-    )
-
-
 def _several_lists(path: Path, keys: list[str]) -> DataError:
-    shown = ", ".join(keys[:8])
     return DataError(
-        f"{path} has several lists of rows: {shown}",
+        f"{path} has several lists of rows: {', '.join(keys[:8])}",
         "The rows of a split come from one list",
         f"Choose one, for example data.splits.train='{keys[0]}'",
     )

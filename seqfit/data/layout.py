@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -32,14 +33,7 @@ from seqfit.data.content import (
 )
 from seqfit.data.excel import read_sheet
 from seqfit.data.json_stream import find_json_layout, is_squad
-from seqfit.data.separated import (
-    SEPARATORS,
-    Dialect,
-    find_dialect,
-    find_dialect_by_content,
-    read_separated_records,
-    strip_separator_line,
-)
+from seqfit.data.separated import SEPARATORS, Dialect, find_dialect, find_dialect_by_content, read_separated_records
 from seqfit.data.text_files import find_encoding, read_beginning, read_text_lines
 from seqfit.errors import DataError, HeaderUnsure, did_you_mean
 from seqfit.paths import require_file
@@ -47,18 +41,13 @@ from seqfit.paths import require_file
 FORMATS = ("json", "jsonl", "csv", "tsv", "psv", "parquet", "excel", "squad", "labelled", "classes", "parallel")
 ENDINGS = {
     ".json": "json",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
+    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
     ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
+    **dict.fromkeys((".tsv", ".tab"), "tsv"),
     ".psv": "psv",
     ".parquet": "parquet",
     ".arrow": "arrow",
-    ".xlsx": "excel",
-    ".xlsm": "excel",
-    ".xls": "excel",
-    ".ods": "excel",
+    **dict.fromkeys((".xlsx", ".xlsm", ".xls", ".ods"), "excel"),
 }
 _SAMPLE_CHARACTERS = 1 << 23
 _MOST_RAGGED = 20  # columns
@@ -80,8 +69,6 @@ class FileOptions:
 
 @dataclass(frozen=True)
 class FileLayout:
-    """What a reader has to know about a file."""
-
     format: str
     notes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()  # of the columns that are kept, unless each row names them
@@ -136,7 +123,9 @@ def _find_layout(path: Path, size: int, mtime_ns: int, options: FileOptions) -> 
             "Remove data.columns",
         )
     if name in ("parquet", "arrow"):
-        return FileLayout(name, _index_note(path, name))
+        numbers = name == "parquet" and _has_pandas_index(path)
+        note = f"{path.name}: the column {PANDAS_INDEX} only numbers the rows and is left out"
+        return FileLayout(name, (note,) if numbers else ())
     if name == "excel":
         records = list(itertools.islice(read_sheet(path, options.sheet), SAMPLE_ROWS + 1))
         return _name_fields(path, records, len(records[0]) if records else 0, options, FileLayout("excel"), [])
@@ -168,11 +157,11 @@ def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str
         lines.pop()
     lines = [line + end for line in lines]
     refuse_tokens(path, lines[:SAMPLE_LINES])
-    stated = strip_separator_line(lines)
+    stated = re.fullmatch(r'"?sep=(.)"?\s*', lines[0]) if lines else None  # Excel's own first line
     skipped = int(stated is not None)
     dialect: Dialect | None
     if stated is not None:
-        dialect = find_dialect(lines[1:], stated, is_whole=is_whole, only=[stated])
+        dialect = find_dialect(lines[1:], stated[1], is_whole=is_whole, only=[stated[1]])
     elif name == "separated":
         dialect = find_dialect_by_content(lines, is_whole=is_whole)
     else:
@@ -183,22 +172,15 @@ def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str
         notes.append(f"{path.name}: {dialect.describe()}")
     sample = itertools.islice(read_separated_records(lines[skipped:], dialect), SAMPLE_LINES)
     records = [fields for _, fields in sample if isinstance(fields, list)]
-    layout = FileLayout("separated", dialect=dialect, skipped_lines=skipped)
-    return _name_fields(path, records, _usual_width(records), options, layout, notes)
-
-
-def _usual_width(records: Sequence[Sequence[str]]) -> int:
     widths = [len(record) for record in records]
-    return max(set(widths), key=widths.count, default=0)
-
-
-# ---- columns ----
+    usual = max(set(widths), key=widths.count, default=0)
+    layout = FileLayout("separated", dialect=dialect, skipped_lines=skipped)
+    return _name_fields(path, records, usual, options, layout, notes)
 
 
 def _name_fields(
     path: Path, records: list[list[str]], usual: int, options: FileOptions, layout: FileLayout, notes: list[str]
 ) -> FileLayout:
-    """The layout with the column names, from the options or else from the first record."""
     if not records:
         return replace(layout, notes=tuple(notes))
     below = records[1 : SAMPLE_ROWS + 1]
@@ -206,7 +188,7 @@ def _name_fields(
     verdict = _classify_header(path, first, below, options)
     has_header = verdict.kind == "header"
     width = len(first) if has_header else usual
-    is_ragged = not has_header and options.columns is None and _is_ragged(records, layout)
+    is_ragged = not has_header and options.columns is None and _is_ragged(records, usual, layout)
     if is_ragged and max(map(len, records)) > _MOST_RAGGED:
         raise DataError(
             f"{path}: lines have {min(map(len, records))} to {max(map(len, records))} fields",
@@ -263,10 +245,9 @@ def _with_row_names(first: list[str], below: list[list[str]], usual: int) -> lis
     return ["", *first] if is_short and len(numbers) > 1 and is_index(numbers) else first
 
 
-def _is_ragged(records: Sequence[Sequence[str]], layout: FileLayout) -> bool:
+def _is_ragged(records: Sequence[Sequence[str]], usual: int, layout: FileLayout) -> bool:
     if layout.dialect is None or layout.dialect.separator != "\t":
         return False
-    usual = _usual_width(records)
     others = sum(len(record) != usual for record in records)
     return others > _RAGGED_SHARE * len(records) and min(map(len, records)) > 1
 
@@ -278,25 +259,15 @@ def _classify_header(path: Path, first: list[str], below: list[list[str]], optio
     if tuple(field.strip() for field in first) in (options.columns, options.known):
         return Verdict("header", "")
     verdict = classify_first_row(first, below)
-    if options.columns is not None:
-        if verdict.kind == "header":
-            raise _two_readings(path, first, below, verdict, options.columns)
+    if verdict.kind != "header" and (options.columns is not None or len(options.known) == len(first)):
         return Verdict("row", "")
-    if len(options.known) == len(first) and verdict.kind != "header":
-        return Verdict("row", "")
-    if verdict.kind == "unsure":
-        raise _two_readings(path, first, below, verdict, None)
-    return verdict
-
-
-def _two_readings(
-    path: Path, first: list[str], below: list[list[str]], verdict: Verdict, columns: Sequence[str] | None
-) -> HeaderUnsure:
-    names = list(columns or name_columns(first))
-    without = list(columns or name_columns([""] * len(first)))
+    if verdict.kind == "row" or (verdict.kind == "header" and options.columns is None):
+        return verdict
+    names = list(options.columns or name_columns(first))
+    without = list(options.columns or name_columns([""] * len(first)))
     row = below[0] if below else []
     looks = "looks like a header" if verdict.kind == "header" else "may be a header or a row"
-    return HeaderUnsure(
+    raise HeaderUnsure(
         f"{path}: the first line {looks}: {_shown(first)} ({verdict.reason})",
         f"With a header the first row is {_assigned(names, row)}; without one it is {_assigned(without, first)}",
         "Set data.header=true (the first line names the columns) or data.header=false (it is a row)",
@@ -323,16 +294,11 @@ def _has_index(first: list[str], below: list[list[str]]) -> bool:
     return is_nameless and is_index([record[0].strip() for record in below if record])
 
 
-def _index_note(path: Path, name: str) -> tuple[str, ...]:
-    if name != "parquet":
-        return ()
+def _has_pandas_index(path: Path) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        names = pq.read_schema(path).names
+        return PANDAS_INDEX in pq.read_schema(path).names
     except (pa.ArrowInvalid, OSError):
-        return ()  # reading the rows reports it
-    if PANDAS_INDEX not in names:
-        return ()
-    return (f"{path.name}: the column {PANDAS_INDEX} only numbers the rows and is left out",)
+        return False  # reading the rows reports it

@@ -59,55 +59,24 @@ LABELS: dict[str, float] = {
     }.items()
     for name in names.split()
 }
+_LANGUAGE_NAMES = """
+    English: en eng english ingles anglais; German: de deu ger german aleman deutsch;
+    Spanish: es spa esp spanish espanol castellano; French: fr fra fre french frances francais;
+    Portuguese: pt por portuguese portugues; Italian: it ita italian italiano; Romanian: ro ron rum romanian rumano;
+    Catalan: ca cat catalan; Dutch: nl nld dut dutch; Polish: pl pol polish; Czech: cs ces cze czech;
+    Swedish: sv swe swedish; Finnish: fi fin finnish; Russian: ru rus russian; Ukrainian: uk ukr ukrainian;
+    Turkish: tr tur turkish; Arabic: ar ara arb arabic; Persian: fa fas per pes persian farsi; Hindi: hi hin hindi;
+    Bengali: bn ben bengali bangla; Urdu: ur urd urdu; Tamil: ta tam tamil; Chinese: zh zho chi cn chinese mandarin;
+    Japanese: ja jpn jp japanese; Korean: ko kor kr korean; Vietnamese: vi vie vietnamese;
+    Indonesian: id ind indonesian; Thai: th tha thai; Greek: el ell gre greek; Hebrew: he heb hebrew;
+    Swahili: sw swa swh swahili; Yoruba: yo yor yoruba; Hausa: ha hau hausa; Igbo: ig ibo igbo;
+    Amharic: am amh amharic; Nepali: ne nep npi nepali; Hungarian: hu hun hungarian; Danish: da dan danish;
+    Norwegian: no nor nob norwegian; Bulgarian: bg bul bulgarian; Croatian: hr hrv croatian; Serbian: sr srp serbian;
+    Quechua: qu que quy quz quechua; Guarani: gn grn guarani; Welsh: cy cym welsh; Irish: ga gle irish;
+    Basque: eu eus basque; Galician: gl glg galician
+"""
 LANGUAGES: dict[str, tuple[str, ...]] = {
-    "English": ("en", "eng", "english", "ingles", "anglais"),
-    "German": ("de", "deu", "ger", "german", "aleman", "deutsch"),
-    "Spanish": ("es", "spa", "esp", "spanish", "espanol", "castellano"),
-    "French": ("fr", "fra", "fre", "french", "frances", "francais"),
-    "Portuguese": ("pt", "por", "portuguese", "portugues"),
-    "Italian": ("it", "ita", "italian", "italiano"),
-    "Romanian": ("ro", "ron", "rum", "romanian", "rumano"),
-    "Catalan": ("ca", "cat", "catalan"),
-    "Dutch": ("nl", "nld", "dut", "dutch"),
-    "Polish": ("pl", "pol", "polish"),
-    "Czech": ("cs", "ces", "cze", "czech"),
-    "Swedish": ("sv", "swe", "swedish"),
-    "Finnish": ("fi", "fin", "finnish"),
-    "Russian": ("ru", "rus", "russian"),
-    "Ukrainian": ("uk", "ukr", "ukrainian"),
-    "Turkish": ("tr", "tur", "turkish"),
-    "Arabic": ("ar", "ara", "arb", "arabic"),
-    "Persian": ("fa", "fas", "per", "pes", "persian", "farsi"),
-    "Hindi": ("hi", "hin", "hindi"),
-    "Bengali": ("bn", "ben", "bengali", "bangla"),
-    "Urdu": ("ur", "urd", "urdu"),
-    "Tamil": ("ta", "tam", "tamil"),
-    "Chinese": ("zh", "zho", "chi", "cn", "chinese", "mandarin"),
-    "Japanese": ("ja", "jpn", "jp", "japanese"),
-    "Korean": ("ko", "kor", "kr", "korean"),
-    "Vietnamese": ("vi", "vie", "vietnamese"),
-    "Indonesian": ("id", "ind", "indonesian"),
-    "Thai": ("th", "tha", "thai"),
-    "Greek": ("el", "ell", "gre", "greek"),
-    "Hebrew": ("he", "heb", "hebrew"),
-    "Swahili": ("sw", "swa", "swh", "swahili"),
-    "Yoruba": ("yo", "yor", "yoruba"),
-    "Hausa": ("ha", "hau", "hausa"),
-    "Igbo": ("ig", "ibo", "igbo"),
-    "Amharic": ("am", "amh", "amharic"),
-    "Nepali": ("ne", "nep", "npi", "nepali"),
-    "Hungarian": ("hu", "hun", "hungarian"),
-    "Danish": ("da", "dan", "danish"),
-    "Norwegian": ("no", "nor", "nob", "norwegian"),
-    "Bulgarian": ("bg", "bul", "bulgarian"),
-    "Croatian": ("hr", "hrv", "croatian"),
-    "Serbian": ("sr", "srp", "serbian"),
-    "Quechua": ("qu", "que", "quy", "quz", "quechua"),
-    "Guarani": ("gn", "grn", "guarani"),
-    "Welsh": ("cy", "cym", "welsh"),
-    "Irish": ("ga", "gle", "irish"),
-    "Basque": ("eu", "eus", "basque"),
-    "Galician": ("gl", "glg", "galician"),
+    name.strip(): tuple(words.split()) for name, _, words in (one.partition(":") for one in _LANGUAGE_NAMES.split(";"))
 }
 _METADATA_NAMES = """
     author authors user username speaker publisher editor location city country region timezone date time timestamp

@@ -30,13 +30,9 @@ _SPOKEN = re.compile(r"(?:^|\n+)(Human|User|Assistant|Bot|AI|System):[ \t]?")
 
 
 def spread_rows(rows: Iterator[DataRow], each: str | None, turns: str | None) -> Iterator[DataRow]:
-    """The rows, with the lists of `each` and the conversations of `turns` expanded."""
     rows = map(_join_keyed, rows)
-    if each is not None:
-        rows = _spread(rows, each)
-    if turns is not None:
-        rows = _spread_turns(rows, turns)
-    return rows
+    rows = rows if each is None else _spread(rows, each)
+    return rows if turns is None else _spread_turns(rows, turns)
 
 
 def _join_keyed(row: DataRow) -> DataRow:
@@ -118,19 +114,17 @@ def find_replies(turns: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     for speaker, text in turns:
         if speaker in repliers and said:
             yield "\n".join(said), text
-        said.append(f"{_shown(speaker)}: {text}")
-
-
-def _shown(speaker: str) -> str:
-    if speaker in _ASSISTANTS - {"function_call"}:
-        return "assistant"
-    return "user" if speaker in _USERS else speaker
+        is_assistant = speaker in _ASSISTANTS and speaker != "function_call"
+        said.append(f"{'assistant' if is_assistant else 'user' if speaker in _USERS else speaker}: {text}")
 
 
 def read_turns(value: Any) -> list[tuple[str, str]] | None:
     """Speaker and text of each turn; None if the value is not a conversation."""
-    if isinstance(value, str):
-        return _spoken_turns(value)
+    if isinstance(value, str):  # 'Human: Hi\n\nAssistant: Hello'
+        before, *parts = _SPOKEN.split(value)
+        if before.strip() or len(parts) < 4:
+            return None
+        return [(speaker.lower(), said.strip()) for speaker, said in zip(parts[::2], parts[1::2], strict=True)]
     if not isinstance(value, list) or not value:
         return None
     if all(isinstance(turn, str) for turn in value):
@@ -155,14 +149,6 @@ def _text_of(turn: Mapping[str, Any], key: str) -> str:
         calls = [call.get("function", call) for call in turn["tool_calls"]]
         return "\n".join(json.dumps(call, ensure_ascii=False) for call in calls)
     return "" if content is None else str(content)
-
-
-def _spoken_turns(text: str) -> list[tuple[str, str]] | None:
-    """'Human: Hi\\n\\nAssistant: Hello' as turns."""
-    before, *parts = _SPOKEN.split(text)
-    if before.strip() or len(parts) < 4:
-        return None
-    return [(speaker.lower(), said.strip()) for speaker, said in zip(parts[::2], parts[1::2], strict=True)]
 
 
 def _no_column(row: DataRow, column: str, field: str, what: str) -> DataError:

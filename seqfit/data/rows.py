@@ -6,9 +6,8 @@ the table, so that splits and row numbers do not depend on it.
     {"q": "Why?", "a": "Because."}     a row
     BadRow("fewer fields than columns", "line 7: 2 of 3 columns")     an empty row with the reason
 
-Rendering leaves out bad rows, and rows that do not fit the task, and counts them by cause with the first five of each.
-The counts go into the cache, the run's manifest and its page, and into one event per split; too many bad rows end the
-preparation with one error that lists all causes.
+Rendering leaves out bad rows, and rows that do not fit the task, and counts them by cause with the first five of each;
+too many bad rows end the preparation with one error that lists all causes.
 
     row 4: empty target, row 9: fewer fields than columns, row 17: empty target
     -> BadRows("empty target", 2, ((4, "Row 4 has an empty target ..."), (17, "Row 17 has ...")))
@@ -103,22 +102,10 @@ def check_bad_rows(title: str, parts: Sequence[PartCount], allowed: float) -> No
     for part in parts:
         by_table.setdefault(part.table, []).append(part)
     shares = {table: _count_bad(found) / max(1, _count_rows(found)) for table, found in by_table.items()}
-    is_empty = any(part.bad and not part.usable for part in parts)
-    if is_empty or any(share > allowed for share in shares.values()):
-        raise DataError(_explain(title, parts, shares, allowed))
-
-
-def _count_bad(parts: Iterable[PartCount]) -> int:
-    return sum(bad.rows for part in parts for bad in part.bad)
-
-
-def _count_rows(parts: Sequence[PartCount]) -> int:
-    return _count_bad(parts) + sum(part.usable for part in parts)
-
-
-def _explain(title: str, parts: Sequence[PartCount], shares: Mapping[str, float], allowed: float) -> str:
-    bad, total = _count_bad(parts), _count_rows(parts)
     empty = [part.split for part in parts if part.bad and not part.usable]
+    if not empty and all(share <= allowed for share in shares.values()):
+        return
+    bad, total = _count_bad(parts), _count_rows(parts)
     if bad == total:
         given = f"{title}: none of the {total:,} rows can be used"
     elif empty:
@@ -127,19 +114,23 @@ def _explain(title: str, parts: Sequence[PartCount], shares: Mapping[str, float]
         worst = ", ".join(f"{format_share(share)} of {table}" for table, share in shares.items() if share)
         given = f"{title}: {bad:,} of {total:,} rows can't be used ({worst})"
     rule = "Every split needs usable rows" if empty else f"data.max_bad_rows allows {format_share(allowed)}"
-    causes = _merge_causes(parts)
-    head = format_error(given, rule, "The causes, with the first rows of each:")
-    enough = None if empty else next((share for share in _ROUND_SHARES if max(shares.values()) <= share), None)
-    return "\n".join([head, *map(_format_cause, causes), _format_change(next(iter(causes[0].values())), enough)])
-
-
-def _merge_causes(parts: Sequence[PartCount]) -> list[dict[str, BadRows]]:
-    """For each cause, the most frequent first: split -> bad rows."""
     by_cause: dict[str, dict[str, BadRows]] = {}
     for part in parts:
-        for bad in part.bad:
-            by_cause.setdefault(bad.cause, {})[part.split] = bad
-    return sorted(by_cause.values(), key=lambda splits: -sum(bad.rows for bad in splits.values()))
+        for one in part.bad:
+            by_cause.setdefault(one.cause, {})[part.split] = one
+    causes = sorted(by_cause.values(), key=lambda splits: -sum(one.rows for one in splits.values()))
+    head = format_error(given, rule, "The causes, with the first rows of each:")
+    enough = None if empty else next((share for share in _ROUND_SHARES if max(shares.values()) <= share), None)
+    change = _format_change(next(iter(causes[0].values())), enough)
+    raise DataError("\n".join([head, *map(_format_cause, causes), change]))
+
+
+def _count_bad(parts: Iterable[PartCount]) -> int:
+    return sum(bad.rows for part in parts for bad in part.bad)
+
+
+def _count_rows(parts: Sequence[PartCount]) -> int:
+    return _count_bad(parts) + sum(part.usable for part in parts)
 
 
 def _format_cause(splits: Mapping[str, BadRows]) -> str:

@@ -93,11 +93,8 @@ def _find_text(lines: Sequence[str], trial: _Trial, least: float = 0.01) -> int 
     more = sum(count for fields, count in trial.counts.items() if fields > 2)
     if trial.fields != 2 or more < max(1, least * trial.counts.total()) or trial.counts[1] > more:
         return None
-    rows = [
-        fields
-        for _, fields in read_separated_records(lines, trial.dialect)
-        if isinstance(fields, list) and len(fields) > 1
-    ]
+    records = (fields for _, fields in read_separated_records(lines, trial.dialect))
+    rows = [fields for fields in records if isinstance(fields, list) and len(fields) > 1]
     for text_at, label_at in ((1, 0), (0, -1)):
         labels = Counter(fields[label_at].strip() for fields in rows[1:])
         if len(labels) <= _FEW_VALUES and min(labels.values()) > 1 and all(len(label) <= 30 for label in labels):
@@ -226,14 +223,11 @@ class _RecordReader:
         self.longest = 0  # lines of the longest record
 
     def __iter__(self) -> Iterator[_SeparatedRecord]:
-        return self._plain() if not self._dialect.quote else self._quoted()
-
-    def _plain(self) -> Iterator[_SeparatedRecord]:
-        for number, line in enumerate(self._lines, 1):
-            if line.strip("\r\n"):
-                yield number, self._checked(self._split(line))
-
-    def _quoted(self) -> Iterator[_SeparatedRecord]:
+        if not self._dialect.quote:
+            for number, line in enumerate(self._lines, 1):
+                if line.strip("\r\n"):
+                    yield number, self._checked(self._split(line))
+            return
         reader = self._new_reader()
         while True:
             self._taken.clear()
@@ -248,7 +242,9 @@ class _RecordReader:
                 continue
             self.longest = max(self.longest, len(self._taken))
             if values:
-                yield self._number, self._checked(self._restored(values))
+                if self._has_carriage:
+                    values = [value.replace(_CARRIAGE, "\r") for value in values]
+                yield self._number, self._checked(values)
             self._number += len(self._taken)
 
     def _new_reader(self) -> Iterator[list[str]]:
@@ -275,11 +271,6 @@ class _RecordReader:
                 line = body.replace("\r", _CARRIAGE) + line[len(body) :]
                 self._has_carriage = True
             yield line.replace('\\"', '""') if self._dialect.has_backslashes else line
-
-    def _restored(self, values: list[str]) -> list[str]:
-        if not self._has_carriage:
-            return values
-        return [value.replace(_CARRIAGE, "\r") for value in values]
 
     def _split_without_quoting(self) -> list[str] | Fault:
         """The first line of a record whose quotes do not match; its other lines are read again."""
@@ -308,9 +299,3 @@ class _RecordReader:
             joined = self._dialect.separator.join(text)
             return [label, joined] if self._dialect.text_at == 1 else [joined, label]
         return Fault(f"{len(values)} field{'s' if len(values) > 1 else ''} instead of {self._fields}")
-
-
-def strip_separator_line(lines: Sequence[str]) -> str | None:
-    """The separator of Excel's own first line 'sep=;'."""
-    match = re.fullmatch(r'"?sep=(.)"?\s*', lines[0]) if lines else None
-    return match.group(1) if match else None

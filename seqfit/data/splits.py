@@ -11,9 +11,7 @@ splits, and the rows are the same on every machine.
     one file, ids: test    the others' rest     10% of the others     rows whose ids are listed
 
 The one idea: all choices are made on a `RowIndex`, arrays with 8 to 13 bytes per row that one pass over the table
-fills. The rows themselves are not kept, so a million rows of any length take 13 MB at most.
-
-    hashes of the rows' groups 7 7 2 9 9 9 4 5 ..   ranked: 2 4 5 7 9 ..   the first tenth is test, the next validation
+fills; the rows themselves are not kept. The groups' hashes are ranked; the first tenth is test, the next validation.
 
     rows                                       groups            listed   values
     {"id": "7", "context": "A", "label": "x"}  hash("A")         -1       0
@@ -85,9 +83,13 @@ class Indexer:
             hashed.update(self._group(row, number).encode("utf-8", "surrogatepass"))
             groups += hashed.digest()
             if self.ids:
-                listed.append(self._list_of(row, number))
-            if self.balance is not None:
-                values.append(self._value(row, number, numbers))
+                row_id = None if isinstance(row, BadRow) else str(self._column(row, number, "id", "data.ids"))
+                listed.append(next((SPLITS.index(split) for split, ids in self.ids.items() if row_id in ids), UNLISTED))
+            if self.balance is not None and isinstance(row, BadRow):
+                values.append(NO_VALUE)
+            elif self.balance is not None:
+                value = str(self._column(row, number, self.balance, "data.balance"))
+                values.append(numbers.setdefault(value, len(numbers)))
             shown.report(number)
         shown.end(number)
         return RowIndex(
@@ -108,18 +110,6 @@ class Indexer:
             return f"\0row {number}"
         except SeqfitError as error:
             raise type(error)(f"{self.title}, row {number}: {error}") from error
-
-    def _list_of(self, row: DataRow, number: int) -> int:
-        if isinstance(row, BadRow):
-            return UNLISTED
-        row_id = str(self._column(row, number, "id", "data.ids"))
-        return next((SPLITS.index(split) for split, ids in self.ids.items() if row_id in ids), UNLISTED)
-
-    def _value(self, row: DataRow, number: int, numbers: dict[str, int]) -> int:
-        if self.balance is None or isinstance(row, BadRow):
-            return NO_VALUE
-        value = str(self._column(row, number, self.balance, "data.balance"))
-        return numbers.setdefault(value, len(numbers))
 
     def _column(self, row: DataRow, number: int, column: str, field: str) -> object:
         if column in row:
@@ -183,10 +173,18 @@ class SourceSplits:
         self._donor = next(name for name in ("train", ALL, "validation", "test") if name in self.tables)
         self._fractions = {str(split): fraction for split, fraction in source.holdout.items()}
         self._limits = {str(split): limit for split, limit in source.limit.items()}
-        self.id_files = _find_id_files(source)
-        for split in self.id_files:
+        self.id_files: dict[str, Path] = {}
+        if source.path is not None:  # one recipe may serve both: the Hub data set is split, a folder has its lists
+            base = Path(source.path).expanduser()
+            folder = base if base.is_dir() else base.parent
+            self.id_files = {one: require_file(folder / name, f"data.ids.{one}") for one, name in source.ids.items()}
+        for split, file in self.id_files.items():
             if split in self.tables and split != self._donor:
-                raise self._twice(split)
+                raise DataError(
+                    f"data.ids.{split} is {file.name}, and {self.tables[split].name} is a {split} file",
+                    "A split comes from a file of its own or from a list of ids, not from both",
+                    f"Remove data.ids.{split}, or name only the files of the other splits in data.splits",
+                )
         ids = {split: read_ids(file) for split, file in self.id_files.items()}
         self._indexer = Indexer(source.title, seed, source.group, group_of, ids, source.balance, progress)
         self._indexes: dict[str, RowIndex] = {}
@@ -214,10 +212,22 @@ class SourceSplits:
             kept = self._division[0][split]
             events += self._division[1][split]
             if not kept.any():
-                raise self._empty(split)
+                raise DataError(
+                    f"{self.source.title}: no rows are left for {split}",
+                    f"{self.tables[name].name} has too few groups (rows that share a context) for all splits",
+                    f"Name a file in data.splits.{split}, set a fraction of data.holdout to 0 (data.holdout.test=0), "
+                    "or set data.group to a column with more different values",
+                )
         if split in self._limits:
-            kept, choices = self._limited(split, self._index(name), kept)
-            events += choices
+            index, limit = self._index(name), self._limits[split]
+            rows: Mask = np.ones(len(index), dtype=np.bool_) if kept is None else kept
+            if self.source.balance is None:
+                kept = choose_rows(rows, limit, self._seed)
+            else:
+                kept, choices = self._balanced(split, index, rows)
+                events += choices
+            if (count := int(kept.sum())) < (total := int(rows.sum())):
+                events.append(f"{split}: {count} of {total} rows chosen by seed (data.limit.{split}={limit})")
         return Selection(self.tables[name], kept, tuple(events))
 
     def name_table(self, split: str) -> str:
@@ -227,7 +237,7 @@ class SourceSplits:
         return own if [table.name for table in self.tables.values()].count(own) == 1 else name
 
     def _table_name(self, split: str) -> str:
-        return split if split in self.tables and split != self._donor else self._donor
+        return split if split in self.tables else self._donor
 
     def _has_own_rows(self, split: str) -> bool:
         return split in self.id_files or (split in self.tables and split != self._donor)
@@ -307,18 +317,6 @@ class SourceSplits:
             events["train"].append(f"train: {int(unlisted.sum())} rows are left out, because no list has their ids")
         return events
 
-    def _limited(self, split: str, index: RowIndex, kept: Mask | None) -> tuple[Mask, list[str]]:
-        limit = self._limits[split]
-        rows: Mask = np.ones(len(index), dtype=np.bool_) if kept is None else kept
-        events: list[str] = []
-        if self.source.balance is None:
-            chosen = choose_rows(rows, limit, self._seed)
-        else:
-            chosen, events = self._balanced(split, index, rows)
-        if (count := int(chosen.sum())) < (total := int(rows.sum())):
-            events.append(f"{split}: {count} of {total} rows chosen by seed (data.limit.{split}={limit})")
-        return chosen, events
-
     def _balanced(self, split: str, index: RowIndex, rows: Mask) -> tuple[Mask, list[str]]:
         """Equally many rows of each value; a value with fewer rows gives all of them, which is an event."""
         present = [value for value in np.unique(index.values[rows]).tolist() if value != NO_VALUE]
@@ -338,29 +336,6 @@ class SourceSplits:
                 name = index.value_names[value]
                 events.append(f"{split}: the value '{name}' has only {count} rows of the {quota} per value")
         return chosen, events
-
-    def _twice(self, split: str) -> DataError:
-        return DataError(
-            f"data.ids.{split} is {self.id_files[split].name}, and {self.tables[split].name} is a {split} file",
-            "A split comes from a file of its own or from a list of ids, not from both",
-            f"Remove data.ids.{split}, or name only the files of the other splits in data.splits",
-        )
-
-    def _empty(self, split: str) -> DataError:
-        return DataError(
-            f"{self.source.title}: no rows are left for {split}",
-            f"{self.tables[self._donor].name} has too few groups (rows that share a context) for all splits",
-            f"Name a file in data.splits.{split}, set a fraction of data.holdout to 0 (data.holdout.test=0), or set "
-            "data.group to a column with more different values",
-        )
-
-
-def _find_id_files(source: SourceRecipe) -> dict[str, Path]:
-    if source.path is None:
-        return {}  # one recipe may serve both: the Hub data set is split, the authors' folder has its lists
-    base = Path(source.path).expanduser()
-    folder = base if base.is_dir() else base.parent
-    return {split: require_file(folder / name, f"data.ids.{split}") for split, name in source.ids.items()}
 
 
 def read_ids(path: Path) -> frozenset[str]:

@@ -15,32 +15,18 @@ say which.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
+from seqfit.data import file_groups as groups
 from seqfit.data.archives import ARCHIVE_ENDINGS, is_archive, plain_file_name, unpack
 from seqfit.data.content import recognise_format
-from seqfit.data.file_groups import (
-    ABOUT_THE_LABELS,
-    ALL,
-    ParallelSet,
-    are_parts,
-    are_shards,
-    by_split,
-    find_class_files,
-    find_class_folders,
-    find_data_files,
-    find_parallel,
-    find_partners,
-    format_files,
-    language_sets,
-    may_be_data,
-    stated_files,
-    stem_set,
-)
+from seqfit.data.file_groups import ALL, ParallelSet
 from seqfit.data.file_tables import (
     DataTable,
     build_class_table,
@@ -48,11 +34,11 @@ from seqfit.data.file_tables import (
     build_parallel_table,
     build_table,
     columns_of_file,
+    find_hub_tables,
     list_names,
     options_of,
 )
 from seqfit.data.formats import knows_header, read_rows
-from seqfit.data.hub_tables import find_hub_tables
 from seqfit.data.json_stream import find_json_layout
 from seqfit.data.layout import ENDINGS, detect_format, ending
 from seqfit.data.name_words import split_of
@@ -62,7 +48,6 @@ from seqfit.errors import DataError, HeaderUnsure, did_you_mean
 from seqfit.paths import list_folder, require_file
 from seqfit.recipe import SPLITS, SourceRecipe
 
-_JOIN_SAMPLE = 1000
 _ORDER = ("train", ALL, "validation", "test")
 
 
@@ -128,13 +113,13 @@ def _split_in(row: DataRow, column: str) -> str | None:
 
 def _local_tables(source: SourceRecipe, path: Path) -> dict[str, DataTable]:
     if source.languages is not None and not path.exists():
-        return {ALL: build_parallel_table(source, stem_set(path, source.languages))}
+        return {ALL: build_parallel_table(source, groups.stem_set(path, source.languages))}
     require_file(path)
     if path.is_file() and source.format in ("auto", "classes") and is_archive(path):
         return _archive_tables(source, path)
     if source.files:
         folder = path if path.is_dir() else path.parent
-        stated = stated_files(folder, source.files, {str(split): name for split, name in source.splits.items()})
+        stated = groups.stated_files(folder, source.files, {str(split): name for split, name in source.splits.items()})
         return {split: build_parallel_table(source, ParallelSet("", files)) for split, files in stated.items()}
     if source.languages is not None or source.format == "parallel":
         return _parallel_tables(source, path)
@@ -168,9 +153,6 @@ def _only_folder(folder: Path) -> Path:
     return _only_folder(inner[0]) if len(inner) == 1 and inner[0].is_dir() else folder
 
 
-# ---- one file ----
-
-
 def _file_tables(source: SourceRecipe, path: Path) -> dict[str, DataTable]:
     form = source.format if source.format != "auto" else detect_format(path, source.encoding)
     layout = find_json_layout(path, source.encoding) if form == "json" else None
@@ -182,22 +164,15 @@ def _file_tables(source: SourceRecipe, path: Path) -> dict[str, DataTable]:
             "data.splits names files inside a folder",
             f"Set data.path={path.parent}, or remove data.splits",
         )
-    if form == "text" and (partners := find_partners(path)) is not None:
-        raise _has_partners(path, partners)
+    if form == "text" and (partners := groups.find_partners(path)) is not None:
+        names = ", ".join(file.name for file in partners.files.values())
+        raise DataError(
+            f"{path} is one of several files whose lines belong together: {names}",
+            f"Read together they have the columns {', '.join(partners.files)}",
+            f"Give the folder {path.parent} instead, or add data.files='{groups.format_files(partners.files)}'; "
+            f"data.files='{{text: {path.name}}}' reads only this file",
+        )
     return {ALL: build_table(source, [path])}
-
-
-def _has_partners(path: Path, partners: ParallelSet) -> DataError:
-    names = ", ".join(file.name for file in partners.files.values())
-    return DataError(
-        f"{path} is one of several files whose lines belong together: {names}",
-        f"Read together they have the columns {', '.join(partners.files)}",
-        f"Give the folder {path.parent} instead, or add data.files='{format_files(partners.files)}'; "
-        f"data.files='{{text: {path.name}}}' reads only this file",
-    )
-
-
-# ---- a folder of files ----
 
 
 def _folder_tables(source: SourceRecipe, folder: Path) -> dict[str, DataTable]:
@@ -207,7 +182,7 @@ def _folder_tables(source: SourceRecipe, folder: Path) -> dict[str, DataTable]:
         return {split: build_table(source, files, like=first) for split, files in named.items()}
     if source.format == "classes":
         return _class_tables(source, folder, is_stated=True) or _no_data(source, folder)
-    tables, texts = find_data_files(folder, source.format, source.ids.values())
+    tables, texts = groups.find_data_files(folder, source.format, source.ids.values())
     if tables:
         _refuse_join(source, folder, tables)
         return _split_files(source, folder, tables)
@@ -228,7 +203,7 @@ def _split_files(source: SourceRecipe, folder: Path, files: Sequence[Path]) -> d
         split = split_of(file.relative_to(folder).as_posix())
         (others if split is None else found[split]).append(_unpacked(source, file))
     if not any(found.values()):
-        classes = find_class_files(files, is_stated=False) if len(files) > 1 else None
+        classes = groups.find_class_files(files, is_stated=False) if len(files) > 1 else None
         if classes is not None:
             return {ALL: build_class_table(source, classes, folder.name)}
         return {ALL: build_table(source, _one_set(source, list(files), folder, None))}
@@ -246,10 +221,11 @@ def _training_files(
 ) -> list[Path]:
     """Next to a test file, a file whose name says no split is the training data if it has the same columns."""
     split, known = next((split, files[0]) for split, files in sets.items())
-    if are_shards([file.name for file in others]) or are_parts([plain_file_name(file.name) for file in others]):
-        own, columns = columns_of_file(source, others[0]), columns_of_file(source, known)
-        if set(columns) <= set(own):
-            return others
+    is_one = groups.are_shards([file.name for file in others]) or groups.are_parts(
+        [plain_file_name(file.name) for file in others]
+    )
+    if is_one and set(columns_of_file(source, known)) <= set(columns_of_file(source, others[0])):
+        return others
     shown = "; ".join(f"{_short(file, folder)} ({', '.join(columns_of_file(source, file))})" for file in others[:8])
     raise DataError(
         f"{folder} has {_short(known, folder)} for {split}, no file for train, and other files: {shown}",
@@ -264,21 +240,22 @@ def _unpacked(source: SourceRecipe, file: Path) -> Path:
     if file.suffix.lower() not in ARCHIVE_ENDINGS:
         return file
     inside = _only_folder(unpack(file))
-    tables, texts = find_data_files(inside, source.format, source.ids.values())
+    tables, texts = groups.find_data_files(inside, source.format, source.ids.values())
     if len(tables or texts) != 1:
-        names = ", ".join(list_folder(inside))
         raise DataError(
-            f"{file} holds {names}", "With several archives, each must hold one table", f"Set data.path={file}"
+            f"{file} holds {', '.join(list_folder(inside))}",
+            "With several archives, each must hold one table",
+            f"Set data.path={file}",
         )
     return (tables or texts)[0]
 
 
 def _one_set(source: SourceRecipe, files: list[Path], folder: Path, split: str | None) -> list[Path]:
     """The files themselves if they are one file or the parts of one; otherwise an open question."""
-    if are_shards([file.name for file in files]):
+    if groups.are_shards([file.name for file in files]):
         return files
     columns = {file: columns_of_file(source, file) for file in files[:50]}
-    if are_parts([plain_file_name(file.name) for file in files]) and len(set(columns.values())) == 1:
+    if groups.are_parts([plain_file_name(file.name) for file in files]) and len(set(columns.values())) == 1:
         return files
     shown = "; ".join(f"{_short(file, folder)} ({', '.join(names)})" for file, names in list(columns.items())[:8])
     shared = set.intersection(*(set(names) for names in columns.values()))
@@ -314,27 +291,27 @@ def _refuse_join(source: SourceRecipe, folder: Path, tables: Sequence[Path]) -> 
         if len(names) < 20:
             continue
         for table in tables:
-            rows = (row for row, _ in zip(read_rows(table, options_of(source)), range(_JOIN_SAMPLE), strict=False))
-            matches: dict[str, int] = {}
-            for row in rows:
-                for column, value in row.items():
-                    if isinstance(value, str) and (value in names or Path(value).stem in names):
-                        matches[column] = matches.get(column, 0) + 1
-            column = max(matches, key=lambda name: matches[name], default="")
-            if matches.get(column, 0) >= 5:
-                raise DataError(
-                    f"{table.name} names the files of {inner.name}/ in its column '{column}'",
-                    "A row is read from one file",
-                    f"Put the texts into the table with pandas, table['text'] = "
-                    f"[open(f'{inner.name}/{{name}}.txt').read() for name in table['{column}']], and save it as CSV",
-                )
+            matches = Counter(
+                column
+                for row in islice(read_rows(table, options_of(source)), 1000)
+                for column, value in row.items()
+                if isinstance(value, str) and (value in names or Path(value).stem in names)
+            )
+            for column, count in matches.most_common(1):
+                if count >= 5:
+                    raise DataError(
+                        f"{table.name} names the files of {inner.name}/ in its column '{column}'",
+                        "A row is read from one file",
+                        f"Put the texts into the table with pandas, table['text'] = [open(f'{inner.name}/{{name}}.txt')"
+                        f".read() for name in table['{column}']], and save it as CSV",
+                    )
 
 
 def _named_files(folder: Path, name: str, field: str) -> list[Path]:
     """The file, or the files that match a name with * in it."""
     if "*" not in name:
         return [require_file(folder / name, field)]
-    files = [file for file in sorted(folder.glob(name)) if file.is_file() and may_be_data(file)]
+    files = [file for file in sorted(folder.glob(name)) if file.is_file() and groups.may_be_data(file)]
     if not files:
         raise DataError(
             f"{field} is '{name}', which matches no file in {folder}",
@@ -345,44 +322,36 @@ def _named_files(folder: Path, name: str, field: str) -> list[Path]:
 
 
 def _no_data(source: SourceRecipe, folder: Path) -> dict[str, DataTable]:
-    names = list_folder(folder)
     raise DataError(
         f"{folder} has no data files" + (f" of format {source.format}" if source.format != "auto" else ""),
-        f"It has: {', '.join(names) or 'nothing'}; data files are tables ({', '.join(ENDINGS)}), text files whose "
-        "lines belong together, or one file or folder of texts per class",
+        f"It has: {', '.join(list_folder(folder)) or 'nothing'}; data files are tables ({', '.join(ENDINGS)}), text "
+        "files whose lines belong together, or one file or folder of texts per class",
         "Set data.path to a file or folder with data, or say how its files belong together: data.format=classes or "
         "data.files='{source: a.txt, target: b.txt}'",
     )
 
 
-# ---- folders of text files ----
-
-
 def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> dict[str, DataTable]:
     """Text files with any extension: parallel, one per class, or tables by their content."""
-    parallel = by_split(find_parallel(texts), folder)
+    parallel = groups.by_split(groups.find_parallel(texts), folder)
     if parallel:
         used = {file for one in parallel.values() for file in one.files.values()}
-        left = [file for file in texts if file not in used and not ABOUT_THE_LABELS.fullmatch(file.name.lower())]
+        left = [file for file in texts if file not in used and not groups.ABOUT_THE_LABELS.fullmatch(file.name.lower())]
         return {split: build_parallel_table(source, one, left) for split, one in parallel.items()}
-    texts = [file for file in texts if not ABOUT_THE_LABELS.fullmatch(file.name.lower())] or list(texts)
-    by_splits = _classes_by_split(source, texts, is_stated=False)
-    if by_splits:
+    texts = [file for file in texts if not groups.ABOUT_THE_LABELS.fullmatch(file.name.lower())] or list(texts)
+    if by_splits := _classes_by_split(source, texts, is_stated=False):
         return by_splits
-    classes = find_class_files(texts, is_stated=False)
-    if classes is not None:
+    if (classes := groups.find_class_files(texts, is_stated=False)) is not None:
         return {ALL: build_class_table(source, classes, folder.name)}
     formats = {file: recognise_format(file, source.encoding) for file in texts}
     tables = [file for file, form in formats.items() if form != "text"]
     splits = [split_of(file.name) for file in texts]
     if tables or len(texts) == 1 or (None not in splits and len(set(splits)) == len(splits)):
         return _split_files(source, folder, tables or texts)
-    inner = _inner_tables(source, folder)
-    if inner:
+    if inner := _inner_tables(source, folder):
         return inner
-    shown = list_names(texts)
     raise DataError(
-        f"{folder} has several text files: {shown}",
+        f"{folder} has several text files: {list_names(texts)}",
         "Neither their names nor their numbers of lines say how they belong together",
         "If each is a class, set data.format=classes; if line n of one belongs to line n of another, set "
         f"data.files='{{source: {texts[0].name}, target: {texts[1].name}}}'",
@@ -391,8 +360,7 @@ def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> d
 
 def _inner_tables(source: SourceRecipe, folder: Path) -> dict[str, DataTable]:
     """Tables in subfolders: one per split, one per class, or one with everything."""
-    classes = _class_tables(source, folder, is_stated=False)
-    if classes:
+    if classes := _class_tables(source, folder, is_stated=False):
         return classes
     inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and not one.name.startswith((".", "__"))]
     splits = [one for one in inner if split_of(one.name) is not None]
@@ -411,7 +379,7 @@ def _inner_tables(source: SourceRecipe, folder: Path) -> dict[str, DataTable]:
     holding = [
         one
         for one in inner
-        if any(find_data_files(one, source.format, source.ids.values()))
+        if any(groups.find_data_files(one, source.format, source.ids.values()))
         or any(child.is_dir() for child in one.iterdir())
     ]
     if len(holding) > 1:
@@ -427,17 +395,18 @@ def _inner_tables(source: SourceRecipe, folder: Path) -> dict[str, DataTable]:
 
 def _class_tables(source: SourceRecipe, folder: Path, *, is_stated: bool) -> dict[str, DataTable]:
     """Classes in the folder, or in its folders train and test."""
-    own = find_class_folders(folder, is_stated=is_stated)
+    own = groups.find_class_folders(folder, is_stated=is_stated)
     if own is None and is_stated:
-        tables, texts = find_data_files(folder, "auto")
-        by_splits = _classes_by_split(source, tables or texts, is_stated=True)
-        if by_splits:
+        tables, texts = groups.find_data_files(folder, "auto")
+        if by_splits := _classes_by_split(source, tables or texts, is_stated=True):
             return by_splits
-        own = find_class_files(tables or texts, is_stated=True)
+        own = groups.find_class_files(tables or texts, is_stated=True)
     if own is not None:
         return {ALL: build_class_table(source, own, folder.name)}
     splits = {split_of(one.name): one for one in sorted(folder.iterdir()) if one.is_dir()}
-    found = {split: find_class_folders(one, is_stated=is_stated) for split, one in splits.items() if split is not None}
+    found = {
+        split: groups.find_class_folders(one, is_stated=is_stated) for split, one in splits.items() if split is not None
+    }
     return {split: build_class_table(source, one, split) for split, one in found.items() if one is not None}
 
 
@@ -448,39 +417,30 @@ def _classes_by_split(source: SourceRecipe, files: Sequence[Path], *, is_stated:
         splits.setdefault(split_of(file.name), []).append(file)
     if None in splits or len(splits) < 2:
         return {}
-    found = {split: find_class_files(own, is_stated=is_stated) for split, own in splits.items()}
+    found = {split: groups.find_class_files(own, is_stated=is_stated) for split, own in splits.items()}
     labels = [None if classes is None else set(classes.files) for classes in found.values()]
     if labels[0] is None or any(one != labels[0] for one in labels):
         return {}
     return {str(split): build_class_table(source, one, str(split)) for split, one in found.items() if one is not None}
 
 
-# ---- parallel text ----
-
-
 def _parallel_tables(source: SourceRecipe, path: Path) -> dict[str, DataTable]:
     folder = path if path.is_dir() else path.parent
     if source.languages is None:
-        files = [file for file in sorted(folder.iterdir()) if file.is_file() and may_be_data(file)]
-        sets = find_parallel(files, any_words=True)
+        files = [file for file in sorted(folder.iterdir()) if file.is_file() and groups.may_be_data(file)]
+        sets = groups.find_parallel(files, any_words=True)
     elif not path.is_dir():
-        return {ALL: build_parallel_table(source, stem_set(path, source.languages))}
+        return {ALL: build_parallel_table(source, groups.stem_set(path, source.languages))}
     elif source.splits:
-        stems = {split: stem_set(folder / name, source.languages) for split, name in source.splits.items()}
+        stems = {split: groups.stem_set(folder / name, source.languages) for split, name in source.splits.items()}
         return {split: build_parallel_table(source, one) for split, one in stems.items()}
     else:
-        sets = language_sets(folder, source.languages)
+        sets = groups.language_sets(folder, source.languages)
     if not sets:
-        raise _no_pair(folder, source.languages)
-    return {split: build_parallel_table(source, one) for split, one in by_split(sets, folder).items()}
-
-
-def _no_pair(folder: Path, languages: tuple[str, str] | None) -> DataError:
-    ends = f"end in .{languages[0]} and .{languages[1]}" if languages else "have equally many lines and a common name"
-    return DataError(
-        f"{folder} has no files that {ends}",
-        f"It has: {', '.join(list_folder(folder))}",
-        "Set data.languages to two extensions that both occur"
-        if languages
-        else "Name the files: data.files='{source: a.txt, target: b.txt}'",
-    )
+        ends = "have equally many lines and a common name"
+        change = "Name the files: data.files='{source: a.txt, target: b.txt}'"
+        if source.languages is not None:
+            ends = f"end in .{source.languages[0]} and .{source.languages[1]}"
+            change = "Set data.languages to two extensions that both occur"
+        raise DataError(f"{folder} has no files that {ends}", f"It has: {', '.join(list_folder(folder))}", change)
+    return {split: build_parallel_table(source, one) for split, one in groups.by_split(sets, folder).items()}

@@ -1,8 +1,8 @@
 """Text files as lines or chunks, in any encoding, compressed or not.
 
-In: a path. Out: decoded lines or chunks, one at a time, so that a file of any size takes the memory of one chunk.
-The one idea: bytes are decoded here and nowhere else. Bytes that do not decode are an error that names the line or,
-for a reader that can leave out a row, characters that no real text has, one per byte (`BROKEN`).
+In: a path. Out: decoded lines or chunks, one at a time. The one idea: bytes are decoded here and nowhere else. Bytes
+that do not decode are an error that names the line or, for a reader that can leave out a row, characters that no real
+text has, one per byte (`BROKEN`).
 
     b"\\xef\\xbb\\xbfa\\nb\\r\\n" -> "a\\n", "b\\r\\n"     (the byte order mark is removed, line ends stay)
 
@@ -15,9 +15,8 @@ the reader leaves out its broken lines.
     b"ma\\xf1ana\\n"                       cp1252, which has all of latin-1's characters and the quotes of Windows
     b"\\xbe\\xe0\\xc0\\xeb\\xb4\\xa8\\n"     gb18030
 
-charset-normalizer distinguishes scripts (in words of other scripts nearly all bytes are above 127). Among Latin code
-pages it only guesses: half of one-line French samples came out as cp1250. They are distinguished by the letters that
-their languages use, `_LATIN`.
+charset-normalizer distinguishes scripts. Among Latin code pages it only guesses: half of one-line French samples came
+out as cp1250. They are distinguished by the letters that their languages use, `_LATIN`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from seqfit.errors import DataError, did_you_mean
 BROKEN = re.compile("[\udc80-\udcff]")  # bytes that could not be decoded, as 'surrogateescape' keeps them
 _BLOCK_BYTES = 1 << 20
 _SAMPLE_BYTES = 1 << 16
-_WIDE_HEAD_BYTES = 4096
 _LONG_LINE = 2000
 _IN_WORDS = re.compile(rb"(?<=[A-Za-z])[\x80-\xff]|[\x80-\xff](?=[A-Za-z])")
 _FREQUENT = frozenset(  # a third of the characters of any Chinese text, and as many of a Korean one
@@ -61,15 +59,8 @@ _OTHER_SCRIPTS = (
 _CENTRAL_EUROPE = ("ąćęłńóśźż", "áčďéěíňóřšťúůýž", "áäčďéíĺľňóôŕšťúýž", "áéíóöőúüű", "čćđšž", "ăâîşţ")
 _LATIN = {  # code page -> the letters beyond a-z of each of its languages; the first that explains most is taken
     "cp1252": (
-        "áéíóúüñ",
-        "àâæçèéêëîïôœùûüÿ",
-        "äöüß",
-        "àáâãçéêíóôõúü",
-        "àèéìíòóùú",
-        "åäöéæø",
-        "áéíóúýþæðö",
-        "äöüõ",
-        "éèëïóöü",
+        *("áéíóúüñ", "àâæçèéêëîïôœùûüÿ", "äöüß", "àáâãçéêíóôõúü", "àèéìíòóùú"),
+        *("åäöéæø", "áéíóúýþæðö", "äöüõ", "éèëïóöü"),
     ),
     "cp1250": _CENTRAL_EUROPE,
     "iso8859_2": _CENTRAL_EUROPE,
@@ -97,7 +88,6 @@ class Encoding:
         return self.name.startswith(("utf-16", "utf-32"))
 
     def describe(self, file: str) -> str | None:
-        """A note if the encoding had to be detected."""
         if not self.is_guessed:
             return None
         shown = ", ".join(repr(word) for word in self.words)
@@ -116,15 +106,12 @@ def _find(path: Path, size: int, mtime_ns: int, stated: str) -> Encoding:
     head = read_head(path, _BLOCK_BYTES)
     if stated != "auto":
         return Encoding(_known_codec(stated), _line_end(head, stated), has_broken=True)
-    wide = _find_wide(head)
-    if wide is not None:
+    if (wide := _find_wide(head)) is not None:
         return Encoding(wide, _line_end(head, wide), has_broken=True, is_guessed=not head.startswith(codecs.BOM_UTF8))
     line_end = _line_end(head, "utf-8")
     good, broken, sample = _scan(path)
-    if not broken:
-        return Encoding("utf-8", line_end)
-    if good > broken:
-        return Encoding("utf-8", line_end, has_broken=True)
+    if not broken or good > broken:
+        return Encoding("utf-8", line_end, has_broken=broken > 0)
     name = recognise(sample)
     words = dict.fromkeys(word[:20] for word in sample.decode(name, "replace").split() if not word.isascii())
     return Encoding(name, line_end, True, tuple(words)[:3], is_guessed=True)
@@ -155,7 +142,7 @@ def _find_wide(head: bytes) -> str | None:
     for mark, name in _BOMS:
         if head.startswith(mark):
             return name if name != "utf-8" else None
-    head = head[:_WIDE_HEAD_BYTES]
+    head = head[:4096]
     zeros = [head[at::4].count(0) / max(1, len(head[at::4])) for at in range(4)]
     if max(zeros) < 0.3:
         return None
@@ -198,16 +185,12 @@ def _around_fault(line: str) -> bytes:
 
 
 def recognise(sample: bytes) -> str:
-    """The encoding of some lines that are not UTF-8."""
     words = [word for word in re.findall(rb"[A-Za-z\x80-\xff]{2,}", sample) if not word.isascii()]
     above = [sum(byte > 127 for byte in word) for word in words]
     in_long_words = sum(count for count in above if count > 2)
     # Measured: 7 to 40% in Latin scripts, from 67% (Big5, whose second bytes may be letters) to 100% in others.
-    if sum(above) > 0.55 * sum(map(len, words)) and in_long_words > 0.5 * sum(above):
-        found = _other_script(sample)
-        if found is not None:
-            return found
-    return _latin_code_page(sample)
+    is_other = sum(above) > 0.55 * sum(map(len, words)) and in_long_words > 0.5 * sum(above)
+    return (_other_script(sample) if is_other else None) or _latin_code_page(sample)
 
 
 def _other_script(sample: bytes) -> str | None:
@@ -217,20 +200,16 @@ def _other_script(sample: bytes) -> str | None:
         if _kana_share(sample, name) > 0.35:  # in half of short samples it is taken for Korean
             return name
     best = charset_normalizer.from_bytes(sample, cp_isolation=list(_OTHER_SCRIPTS)).best()
-    return _with_broken_bytes(sample) if best is None else best.encoding
-
-
-def _with_broken_bytes(sample: bytes) -> str | None:
-    """For text with broken bytes: the encoding under which most characters are frequent ones."""
-    shares: dict[str, float] = {}
+    if best is not None:
+        return best.encoding
+    shares: dict[str, float] = {}  # text with broken bytes: the encoding under which most characters are frequent ones
     for name in ("gb18030", "big5", "cp932", "euc_kr"):
         text = sample.decode(name, "replace")
         others = [char for char in text if ord(char) > 127]
         if text.count("\ufffd") < 0.05 * len(others):
-            frequent = sum(char in _FREQUENT for char in others)
-            shares[name] = frequent / len(others)
-    best = max(shares, key=lambda name: shares[name], default=None)
-    return best if best is not None and shares[best] > 0.2 else None
+            shares[name] = sum(char in _FREQUENT for char in others) / len(others)
+    found = max(shares, key=lambda name: shares[name], default=None)
+    return found if found is not None and shares[found] > 0.2 else None
 
 
 def _kana_share(sample: bytes, name: str) -> float:

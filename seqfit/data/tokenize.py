@@ -45,7 +45,7 @@ from seqfit.data.tokenized import (
 )
 from seqfit.errors import DataError, RowError, SeqfitError
 from seqfit.progress import Progress, ReadingProgress
-from seqfit.recipe import Recipe
+from seqfit.recipe import Recipe, SourceRecipe
 from seqfit.system import usable_cores
 from seqfit.tasks import Example, Label, Task, build_task
 from seqfit.units import format_share
@@ -112,54 +112,48 @@ def prepare_data(
     """
     preparation = _Preparation(recipe, tokenizer, encoder, position_limit, progress)
     messages: list[str] = []
-    parts: dict[str, list[tuple[int, Path, str]]] = {split: [] for split in splits}
+    parts: dict[str, list[tuple[SourceRecipe, Path, str]]] = {split: [] for split in splits}
     task = preparation.task
-    for number, source in enumerate(recipe.sources):
+    for source in recipe.sources:
         found = SourceSplits(source, recipe.seed, task.group_of, progress, task.named_columns())
         prefix = f"{source.title}: " if len(recipe.sources) > 1 else ""
         made = preparation.prepare(found, [split for split in splits if split in found.names], allow_bad_rows)
         for split in splits:
             if split in made:
-                folder, key = made[split]
-                parts[split].append((number, folder, key))
-                messages += [f"{prefix}{event}" for event in PartFacts.read(folder).events]
+                parts[split].append((source, *made[split]))
+                messages += [f"{prefix}{event}" for event in PartFacts.read(made[split][0]).events]
             else:
                 messages.append(f"{prefix}{split}: no rows, because data.holdout.{split} is 0")
     if "train" in parts and not parts["train"]:
-        raise _no_train(recipe)
-    opened = {split: _open_split(recipe, found) for split, found in parts.items() if found}
+        raise DataError(
+            f"{', '.join(source.title for source in recipe.sources)}: there are no training rows, and data.holdout "
+            "splits none off the other splits",
+            "Training needs a train split",
+            "Name its file in data.splits.train, or hold out a fraction of the split that exists, for example "
+            "data.holdout.validation=0.1: its other rows become train",
+        )
+    opened = {
+        split: TokenizedSplit(
+            [folder for _, folder, _ in own],
+            [source.title for source, _, _ in own],
+            [source.weight for source, _, _ in own],
+        )
+        for split, own in parts.items()
+        if own
+    }
     messages += preparation.events
     if "train" in opened:
-        messages += explain_targets(preparation.task, opened["train"])
+        messages += explain_targets(task, opened["train"])
     messages = list(dict.fromkeys(messages))
     for message in messages:
         if events is not None:
             events("data", message)
-    keys = json.dumps({split: [key for _, _, key in found] for split, found in parts.items()}, sort_keys=True)
+    keys = json.dumps({split: [key for _, _, key in own] for split, own in parts.items()}, sort_keys=True)
     return PreparedData(splits=opened, events=messages, fingerprint=hashlib.sha256(keys.encode()).hexdigest())
-
-
-def _open_split(recipe: Recipe, parts: list[tuple[int, Path, str]]) -> TokenizedSplit:
-    sources = [recipe.sources[number] for number, _, _ in parts]
-    return TokenizedSplit(
-        [folder for _, folder, _ in parts], [source.title for source in sources], [source.weight for source in sources]
-    )
-
-
-def _no_train(recipe: Recipe) -> DataError:
-    titles = ", ".join(source.title for source in recipe.sources)
-    return DataError(
-        f"{titles}: there are no training rows, and data.holdout splits none off the other splits",
-        "Training needs a train split",
-        "Name its file in data.splits.train, or hold out a fraction of the split that exists, for example "
-        "data.holdout.validation=0.1: its other rows become train",
-    )
 
 
 @dataclass(frozen=True)
 class _Rendered:
-    """A row as text, its label for a classifier, and its languages."""
-
     example: Example
     label: Label
     languages: tuple[str | None, str | None]  # codes of the source and the target
@@ -174,8 +168,6 @@ class _TooManyBadRows(Exception):
 
 
 class _Part:
-    """One split of a table on its way to disk."""
-
     def __init__(self, split: str, selection: Selection, folder: Path) -> None:
         self.split = split
         self.selection = selection
@@ -199,8 +191,6 @@ class _Part:
 
 
 class _Preparation:
-    """What all sources and splits of one recipe share."""
-
     def __init__(
         self,
         recipe: Recipe,
@@ -226,7 +216,13 @@ class _Preparation:
         self, found: SourceSplits, splits: Sequence[str], allow_bad_rows: bool = False
     ) -> dict[str, tuple[Path, str]]:
         """Folder and key of each split of one source. Splits of one table are written together, in one pass over it."""
-        digests = self._hash_files(found)
+        digests = {
+            "tables": {
+                name: [table.name, *(file_digest(file, self._progress) for file in table.files)]
+                for name, table in found.tables.items()
+            },
+            "ids": {name: file_digest(file) for name, file in found.id_files.items()},
+        }
         keys = {split: self._key(found, split, digests) for split in splits}
         missing = [split for split in splits if self._find(found, split, keys[split]) is None]
         allowed = 1.0 if allow_bad_rows else found.source.max_bad_rows
@@ -260,15 +256,6 @@ class _Preparation:
         drop_entry(key)
         return None
 
-    def _hash_files(self, found: SourceSplits) -> dict[str, Any]:
-        return {
-            "tables": {
-                name: [table.name, *(file_digest(file, self._progress) for file in table.files)]
-                for name, table in found.tables.items()
-            },
-            "ids": {name: file_digest(file) for name, file in found.id_files.items()},
-        }
-
     def _key(self, found: SourceSplits, split: str, digests: dict[str, Any]) -> str:
         decides = digests | {
             "code": [_code_digest(), inspect.getsource(type(self._encoder))],
@@ -292,11 +279,13 @@ class _Preparation:
         what = f"{title}: tokenizing {' and '.join(part.split for part in parts)}"
         shown = ReadingProgress(self._progress, what, parts[0].selection.table.files, total)
         most_bad = 0 if count_only else None if total is None else int(allowed * total)
+        cores = usable_cores()
+        threads = 0 if cores == 1 else min(cores, _MOST_THREADS) if self._encoder.is_concurrent else 1
         with ExitStack() as files:
             hashed = [files.enter_context(HashedFile(part.folder / ROWS_FILE)) for part in parts]
             writers = [files.enter_context(pa.ipc.new_file(file, schema)) for file in hashed]
             batches = self._batches(parts, title, shown, most_bad)
-            tokenized = map_in_order(self._tokenize, batches, self._count_threads())
+            tokenized = map_in_order(self._tokenize, batches, threads)
             for which, facts, batch in files.enter_context(closing(tokenized)):
                 writers[which].write_batch(batch)
                 parts[which].facts = parts[which].facts.add(facts)
@@ -309,20 +298,17 @@ class _Preparation:
         for part, file in zip(parts, hashed, strict=True):
             self._write_facts(part, file.sha256)
 
-    def _count_threads(self) -> int:
-        cores = usable_cores()
-        if cores == 1:
-            return 0
-        return min(cores, _MOST_THREADS) if self._encoder.is_concurrent else 1
-
     def _write_facts(self, part: _Part, sha256: str) -> None:
-        bad_rows = part.bad.summarise()
-        events = [
-            *part.selection.events,
-            *describe_bad_rows(part.split, part.facts.rows, bad_rows),
-            *self._truncation_events(part.facts, part.split),
-        ]
-        replace(part.facts, sha256=sha256, events=events, bad_rows=bad_rows).write(part.folder)
+        facts, bad_rows = part.facts, part.bad.summarise()
+        events = [*part.selection.events, *describe_bad_rows(part.split, facts.rows, bad_rows)]
+        for side, count, limit in (
+            ("sources", facts.truncated_sources, self._source_limit),
+            ("targets", facts.truncated_targets, self._target_limit),
+        ):
+            if count:
+                share = format_share(count / facts.rows)
+                events.append(f"{part.split}: {count} of {facts.rows} {side} truncated to {limit} tokens ({share})")
+        replace(facts, sha256=sha256, events=events, bad_rows=bad_rows).write(part.folder)
 
     def _batches(
         self, parts: list[_Part], title: str, shown: ReadingProgress, most_bad: int | None
@@ -347,18 +333,34 @@ class _Preparation:
         import pyarrow as pa
 
         which, batch = given
-        sources, targets = self._encode(batch)
-        facts = self._count(sources, targets)
-        ids = to_lists(self._truncate(sources, batch, 0)), to_lists(self._truncate(targets, batch, 1))
-        return which, facts, pa.RecordBatch.from_pydict(_columns(batch, *ids), schema=_schema(self.task.label_type))
-
-    def _encode(self, batch: list[_Rendered]) -> tuple[list[list[int]], list[list[int]]]:
-        """Ids of the sources and of the targets, each from its side of the tokenizer."""
-        sources = self._encoder.encode([row.example.source for row in batch], self._languages(batch, 0))
-        if self._has_head:
-            return sources, [[] for _ in batch]
-        targets = self._encoder.encode_targets([row.example.target for row in batch], self._languages(batch, 1))
-        return sources, targets
+        source_texts, target_texts = [row.example.source for row in batch], [row.example.target for row in batch]
+        sources = self._encoder.encode(source_texts, self._languages(batch, 0))
+        targets: list[list[int]] = [[] for _ in batch]
+        if not self._has_head:
+            targets = self._encoder.encode_targets(target_texts, self._languages(batch, 1))
+        source_lengths, target_lengths = list(map(len, sources)), list(map(len, targets))
+        facts = PartFacts(
+            rows=len(batch),
+            truncated_sources=_longer(source_lengths, self._source_limit),
+            truncated_targets=_longer(target_lengths, self._target_limit),
+            source_tokens=sum(source_lengths),
+            target_tokens=sum(target_lengths),
+            longest_source=max(source_lengths),
+            longest_target=max(target_lengths),
+        )
+        columns = {
+            "id": [row.example.id for row in batch],
+            "source_ids": to_lists(self._truncate(sources, batch, 0)),
+            "target_ids": to_lists(self._truncate(targets, batch, 1)),
+            "source": source_texts,
+            "target": target_texts,
+            "references": [row.example.references for row in batch],
+            "group": [row.example.group for row in batch],
+            "choices": [row.example.choices for row in batch],
+            "label": [row.label for row in batch],
+            "target_language": [row.languages[1] for row in batch],
+        }
+        return which, facts, pa.RecordBatch.from_pydict(columns, schema=_schema(self.task.label_type))
 
     def _languages(self, batch: list[_Rendered], side: int) -> list[str] | None:
         codes = [row.languages[side] for row in batch]
@@ -402,38 +404,12 @@ class _Preparation:
             ) from error
         languages = self.task.languages_of(row)
         for field, code in zip(("source_language", "target_language"), languages, strict=True):
-            if code is not None:
-                self._check_language(field, code)
+            try:
+                if code is not None:
+                    self._encoder.check_row_language(code, field)
+            except SeqfitError as error:
+                raise RowError(str(error), cause=f"unknown {field.replace('_', ' ')}") from error
         return _Rendered(example, self.task.label_of(row, row_id), languages)
-
-    def _check_language(self, field: str, code: str) -> None:
-        try:
-            self._encoder.check_row_language(code, field)
-        except SeqfitError as error:
-            raise RowError(str(error), cause=f"unknown {field.replace('_', ' ')}") from error
-
-    def _count(self, sources: list[list[int]], targets: list[list[int]]) -> PartFacts:
-        source_lengths, target_lengths = list(map(len, sources)), list(map(len, targets))
-        return PartFacts(
-            rows=len(sources),
-            truncated_sources=_longer(source_lengths, self._source_limit),
-            truncated_targets=_longer(target_lengths, self._target_limit),
-            source_tokens=sum(source_lengths),
-            target_tokens=sum(target_lengths),
-            longest_source=max(source_lengths),
-            longest_target=max(target_lengths),
-        )
-
-    def _truncation_events(self, facts: PartFacts, split: str) -> list[str]:
-        sides = (
-            ("sources", facts.truncated_sources, self._source_limit),
-            ("targets", facts.truncated_targets, self._target_limit),
-        )
-        return [
-            f"{split}: {count} of {facts.rows} {side} truncated to {limit} tokens ({format_share(count / facts.rows)})"
-            for side, count, limit in sides
-            if count
-        ]
 
 
 def _longer(lengths: list[int], limit: int | None) -> int:
@@ -459,21 +435,6 @@ def _schema(label_type: str) -> Any:
             "target_language": pa.string(),
         }
     )
-
-
-def _columns(batch: list[_Rendered], sources: Any, targets: Any) -> dict[str, Any]:
-    return {
-        "id": [row.example.id for row in batch],
-        "source_ids": sources,
-        "target_ids": targets,
-        "source": [row.example.source for row in batch],
-        "target": [row.example.target for row in batch],
-        "references": [row.example.references for row in batch],
-        "group": [row.example.group for row in batch],
-        "choices": [row.example.choices for row in batch],
-        "label": [row.label for row in batch],
-        "target_language": [row.languages[1] for row in batch],
-    }
 
 
 @cache

@@ -6,7 +6,7 @@ through all sources, and `PreparedData`, the splits together.
     source a: 3 rows, source b: 2 rows     len(split) == 5     split.source_index == [0 0 0 1 1]
     split.token_ids(3) == (array([192, 3887, 1]), array([2320, 1]))      views into the file, not copies
 
-`HashedFile` and `to_lists` write such files; `explain_targets` describes the targets of train for the run's events.
+`HashedFile` and `to_lists` write such files.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def find_damage(folder: Path, progress: Progress | None = None) -> str | None:
         facts = PartFacts.read(folder)
         if file_digest(folder / ROWS_FILE, progress) != facts.sha256:
             return f"{ROWS_FILE} is not what was written"
-        rows = sum(batch.num_rows for batch in _open_batches(_map_rows(folder), folder))
+        rows = sum(batch.num_rows for batch in _open_rows(folder)[1])
     except (OSError, ValueError, TypeError, KeyError, DataError) as error:
         return f"{type(error).__name__}: {error}"
     return None if rows == facts.rows else f"{rows} rows instead of {facts.rows}"
@@ -94,9 +94,9 @@ class TokenizedSplit:
         self.titles = list(titles)
         self.weights = list(weights)
         self.facts = [PartFacts.read(folder) for folder in folders]
-        self._maps = [_map_rows(folder) for folder in folders]
-        parts = [_open_batches(mapped, folder) for mapped, folder in zip(self._maps, folders, strict=True)]
-        self._batches = [batch for part in parts for batch in part]
+        parts = [_open_rows(folder) for folder in folders]
+        self._maps = [mapped for mapped, _ in parts]
+        self._batches = [batch for _, batches in parts for batch in batches]
         self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
         self._sources = [_list_views(batch.column("source_ids")) for batch in self._batches]
         self._targets = [_list_views(batch.column("target_ids")) for batch in self._batches]
@@ -126,12 +126,10 @@ class TokenizedSplit:
 
     @property
     def truncated_sources(self) -> int:
-        """Rows whose source was longer than task.max_source_tokens."""
         return sum(facts.truncated_sources for facts in self.facts)
 
     @property
     def truncated_targets(self) -> int:
-        """Rows whose target was longer than task.max_target_tokens."""
         return sum(facts.truncated_targets for facts in self.facts)
 
     def token_ids(self, row: int) -> tuple[Ids, Ids]:
@@ -164,7 +162,6 @@ class TokenizedSplit:
         return code
 
     def text(self, row: int) -> Example:
-        """The row as the task rendered it."""
         self._texts_since += 1
         if self._texts_since == _TEXTS_HELD:  # somebody reads all texts
             self._release()
@@ -228,28 +225,18 @@ class PreparedData:
         ]
 
 
-def _map_rows(folder: Path) -> mmap.mmap:
-    try:
-        with open(folder / ROWS_FILE, "rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:  # an empty file has no pages
-        raise _damaged(folder, error) from error
-
-
-def _open_batches(mapped: mmap.mmap, folder: Path) -> list[Any]:
+def _open_rows(folder: Path) -> tuple[mmap.mmap, list[Any]]:
+    """The mapped file and its Arrow batches."""
     import pyarrow as pa
 
     try:
+        with open(folder / ROWS_FILE, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         reader = pa.ipc.open_file(pa.py_buffer(mapped))
-        return [reader.get_batch(number) for number in range(reader.num_record_batches)]
-    except (OSError, pa.ArrowInvalid) as error:
-        raise _damaged(folder, error) from error
-
-
-def _damaged(folder: Path, error: Exception) -> DataError:
-    return DataError(
-        f"{folder}: {error}", "The tokenized data there is corrupted", "Delete this folder; it will be written again"
-    )
+        return mapped, [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    except (OSError, ValueError) as error:  # an empty file has no pages; ArrowInvalid is a ValueError
+        rule, change = "The tokenized data there is corrupted", "Delete this folder; it will be written again"
+        raise DataError(f"{folder}: {error}", rule, change) from error
 
 
 def _list_views(column: Any) -> tuple[Ids, Ids]:

@@ -14,17 +14,8 @@ from dataclasses import dataclass
 from functools import reduce
 
 from seqfit.errors import DataError, RecipeError, did_you_mean, format_error
-from seqfit.metrics import ngrams as rouge
-from seqfit.metrics import regression, squad
-from seqfit.metrics.classification import (
-    score_accuracy,
-    score_exact_match,
-    score_macro_f1,
-    score_micro_f1,
-    score_numeric,
-    score_subset_accuracy,
-)
-from seqfit.metrics.ngrams import score_bleu, score_chrf
+from seqfit.metrics import labels_and_numbers as values
+from seqfit.metrics import texts
 from seqfit.metrics.scores import Pairs, Scores
 from seqfit.recipe import Mistake
 
@@ -36,17 +27,17 @@ class _Metric:
 
 
 _METRICS = {
-    "squad": _Metric(squad.score_squad, squad.SQUAD_SCORES),
-    "rouge": _Metric(rouge.score_rouge, rouge.NGRAM_SCORES),
-    "bleu": _Metric(score_bleu, ("bleu",)),
-    "chrf": _Metric(score_chrf, ("chrf",)),
-    "accuracy": _Metric(score_accuracy, ("accuracy",)),
-    "macro_f1": _Metric(score_macro_f1, ("macro_f1",)),
-    "micro_f1": _Metric(score_micro_f1, ("micro_f1",)),
-    "subset_accuracy": _Metric(score_subset_accuracy, ("subset_accuracy",)),
-    "exact_match": _Metric(score_exact_match, ("exact_match",)),
-    "numeric": _Metric(score_numeric, ("numeric_em",)),
-    "regression": _Metric(regression.score_regression, regression.REGRESSION_SCORES),
+    "squad": _Metric(texts.score_squad, texts.SQUAD_SCORES),
+    "rouge": _Metric(texts.score_rouge, texts.NGRAM_SCORES),
+    "bleu": _Metric(texts.score_bleu, ("bleu",)),
+    "chrf": _Metric(texts.score_chrf, ("chrf",)),
+    "accuracy": _Metric(values.score_accuracy, ("accuracy",)),
+    "macro_f1": _Metric(values.score_macro_f1, ("macro_f1",)),
+    "micro_f1": _Metric(values.score_micro_f1, ("micro_f1",)),
+    "subset_accuracy": _Metric(values.score_subset_accuracy, ("subset_accuracy",)),
+    "exact_match": _Metric(values.score_exact_match, ("exact_match",)),
+    "numeric": _Metric(values.score_numeric, ("numeric_em",)),
+    "regression": _Metric(values.score_regression, values.REGRESSION_SCORES),
 }
 _METRIC_OF_SCORE = {score_name: name for name, metric in _METRICS.items() for score_name in metric.scores}
 _LOWER_IS_BETTER = ("loss", "rmse", "mae", "unparsable")
@@ -68,7 +59,19 @@ def score(
     if not predictions and not references:
         names = [score_name for metric in chosen.values() for score_name in metric.scores]
         return Scores(absent=dict.fromkeys(names, "there are no rows to score"))
-    _check_rows(references, predictions)
+    if len(references) != len(predictions):
+        raise DataError(
+            f"There are {len(references)} rows of references and {len(predictions)} predictions",
+            "Each row needs one prediction",
+            "Score predictions with the data set that they were made for",
+        )
+    for index, row in enumerate(references):
+        if not row:
+            raise DataError(
+                f"Row {index} has no reference",
+                "A row is scored against at least one reference ('' for a question without an answer)",
+                "Add a reference, or leave the row out",
+            )
     pairs = Pairs(references, predictions, language, labels, no_label)
     return reduce(Scores.joined, (metric.compute(pairs) for metric in chosen.values()), Scores())
 
@@ -113,22 +116,6 @@ def _metric(name: str) -> _Metric:
     if name in _METRIC_OF_SCORE:
         hint = f" '{name}' is a score of '{_METRIC_OF_SCORE[name]}'."
     raise RecipeError(f"eval.metrics names '{name}'", f"Metrics are {', '.join(_METRICS)}", f"Name one of them.{hint}")
-
-
-def _check_rows(references: Sequence[Sequence[str]], predictions: Sequence[str]) -> None:
-    if len(references) != len(predictions):
-        raise DataError(
-            f"There are {len(references)} rows of references and {len(predictions)} predictions",
-            "Each row needs one prediction",
-            "Score predictions with the data set that they were made for",
-        )
-    for index, texts in enumerate(references):
-        if not texts:
-            raise DataError(
-                f"Row {index} has no reference",
-                "A row is scored against at least one reference ('' for a question without an answer)",
-                "Add a reference, or leave the row out",
-            )
 
 
 def available_scores(metrics: Sequence[str]) -> list[str]:

@@ -2,10 +2,10 @@ from seqfit.tasks.labels import ClassifierHead as ClassifierHead
 from seqfit.tasks.labels import head_of as head_of
 from seqfit.tasks.registry import build_task as build_task
 from seqfit.tasks.registry import default_metrics_of as default_metrics_of
-from seqfit.tasks.rules import find_task_mistakes as find_task_mistakes
-from seqfit.tasks.rules import fold_word as fold_word
+from seqfit.tasks.registry import find_task_mistakes as find_task_mistakes
 from seqfit.tasks.task import Label as Label
 from seqfit.tasks.task import Task as Task
+from seqfit.tasks.task import fold_word as fold_word
 from seqfit.tasks.template import Example as Example
 from seqfit.tasks.template import TemplateRow as TemplateRow
 from seqfit.tasks.template import TurnKeys as TurnKeys

@@ -17,9 +17,6 @@ The one idea: labels are compared without case and white space, and a value that
 
 `Task.find_label_problems` reports label counts that train without an error but not as intended: a column of scores as
 classes, a file with only one class.
-
-    classify, {"ham": 930, "spam": 70}   ->  "930 of 1,000 rows (93.0%) have the label 'ham': ..."
-    classify, {"0.25": 3, "0.5": 4, ...} ->  "all 43 labels are numbers with decimals, such as 0.25: ..."
 """
 
 from __future__ import annotations
@@ -33,8 +30,7 @@ from typing import Literal
 from seqfit.errors import RowError, did_you_mean
 from seqfit.recipe import TaskRecipe
 from seqfit.tasks.number import find_final_number, read_score, round_score, write_score
-from seqfit.tasks.rules import fold_word
-from seqfit.tasks.task import Task
+from seqfit.tasks.task import Task, fold_word
 from seqfit.tasks.template import (
     TemplateRow,
     choose_template,
@@ -68,7 +64,6 @@ class LabelTask(Task):
         return (target,)
 
     def _index(self, value: str, row_id: str) -> int:
-        """The index of the label that a value in the data means."""
         index = self._index_of_value.get(fold_word(value))
         if index is None:
             raise RowError(
@@ -136,7 +131,6 @@ class MultilabelTask(LabelTask):
         return list(_find_multilabel_problems(self.recipe, targets)) if targets else []
 
     def _flagged(self, row: TemplateRow, row_id: str) -> list[str]:
-        """The columns that hold yes."""
         columns = self.recipe.label_columns or []
         texts = {column: column_text(column, row).strip().casefold() for column in columns}
         for column, text in texts.items():
@@ -154,26 +148,18 @@ class MultilabelTask(LabelTask):
     def _listed(self, row: TemplateRow) -> list[str]:
         """The items of a list, or the parts of a text; none if the row lacks the column."""
         templates = self.recipe.target
-        if not any(
-            has_columns(template, row) for template in ([templates] if isinstance(templates, str) else templates)
-        ):
+        if not any(has_columns(one, row) for one in ([templates] if isinstance(templates, str) else templates)):
             return []
-        template = choose_template(templates, row)
+        template, separator = choose_template(templates, row), self.recipe.label_separator
         items = render_items(template, row)
         if items is None:
             text = render_template(template, row)
             items = parse_list(text)
-            if items is None:
-                items = self._split(text)
+            if items is None and fold_word(text) == fold_word(self.recipe.no_label or ""):
+                items = []
+            elif items is None:
+                items = [text] if separator is None else text.split(separator.strip() or None)
         return [item for item in items if item.strip()]
-
-    def _split(self, text: str) -> list[str]:
-        separator = self.recipe.label_separator
-        if fold_word(text) == fold_word(self.recipe.no_label or ""):
-            return []
-        if separator is None:
-            return [text]
-        return text.split(separator.strip() or None)
 
 
 class RegressionTask(Task):
@@ -185,10 +171,20 @@ class RegressionTask(Task):
 
     def label_of(self, row: TemplateRow, row_id: str = "?") -> float:
         """The number, or the mean of the annotators' numbers."""
-        return statistics.fmean(self._number(text, row_id) for text in self._entries(row, row_id))
+        numbers: list[float] = []
+        for text in self._entries(row, row_id):
+            number = read_score(text)
+            if number is None:
+                raise RowError(
+                    f"Row {row_id} has the target '{text}'",
+                    "The target of regression is a number and nothing else (1,125 could be a thousand or one)",
+                    "Correct or remove the row, or correct task.target",
+                    cause="not a number",
+                )
+            numbers.append(number)
+        return statistics.fmean(numbers)
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
-        """The number in the text, or the text if it has none."""
         answer = super().extract(generated)
         return find_final_number(answer) or answer
 
@@ -213,17 +209,6 @@ class RegressionTask(Task):
     def _references(self, row: TemplateRow, row_id: str, target: str) -> tuple[str, ...]:
         return (write_score(self.label_of(row, row_id)),)
 
-    def _number(self, text: str, row_id: str) -> float:
-        value = read_score(text)
-        if value is None:
-            raise RowError(
-                f"Row {row_id} has the target '{text}'",
-                "The target of regression is a number and nothing else (1,125 could be a thousand or one)",
-                "Correct or remove the row, or correct task.target",
-                cause="not a number",
-            )
-        return value
-
 
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 _PROBLEM_TYPES: dict[str, ProblemType] = {
@@ -235,8 +220,6 @@ _PROBLEM_TYPES: dict[str, ProblemType] = {
 
 @dataclass(frozen=True)
 class ClassifierHead:
-    """The names of a classifier's outputs, and what they mean."""
-
     labels: tuple[str, ...]
     problem_type: ProblemType = "single_label_classification"
     no_label: str = ""  # multilabel: the text of a row without labels

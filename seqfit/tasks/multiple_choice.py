@@ -17,8 +17,7 @@ from collections.abc import Collection, Sequence
 
 from seqfit.errors import RowError
 from seqfit.tasks.labels import vote
-from seqfit.tasks.rules import fold_word
-from seqfit.tasks.task import Task, check_known
+from seqfit.tasks.task import Task, check_known, fold_word
 from seqfit.tasks.template import TemplateRow, columns_of, has_columns, parse_list, render_items, render_template
 
 LETTERS = string.ascii_lowercase
@@ -33,7 +32,6 @@ class MultipleChoiceTask(Task):
     main_score = "accuracy"
 
     def render_source(self, row: TemplateRow, row_id: str = "?") -> str:
-        """The question and its choices with letters."""
         choices = self.choices_of(row)
         if not 2 <= len(choices) <= len(LETTERS):
             raise RowError(
@@ -95,11 +93,9 @@ class MultipleChoiceTask(Task):
             if items is None:
                 items = parse_list(render_template(self.recipe.choices, row)) or []
             return [text.strip() for text in items]
-        templates = self._choice_templates()
-        return [render_template(one, row).strip() if has_columns(one, row) else "" for one in templates]
+        return [render_template(one, row).strip() if has_columns(one, row) else "" for one in self.recipe.choices or ()]
 
     def _place(self, entry: str, places: Sequence[str], row_id: str) -> int:
-        """The place of the choice that the entry names."""
         base, entry = self.recipe.choice_base, entry.strip()
         number = int(float(entry)) if _NUMBER.fullmatch(entry) else None
         if base in (0, 1) and number is not None:
@@ -109,30 +105,24 @@ class MultipleChoiceTask(Task):
         if letter is not None and (base == "a" or (base != "text" and text is None)):
             return _check_range(letter, entry, places, row_id)
         if text is None or base == "a":
-            raise self._unknown(entry, places, row_id)
+            is_number = base is None and number is not None
+            raise RowError(
+                f"Row {row_id} has the target '{entry}', and the choices {', '.join(map(repr, places))}",
+                "The target must be the number, the letter or the text of one of them",
+                "Set task.choice_base=0 if numbers count from 0, task.choice_base=1 if they count from 1"
+                if is_number
+                else "Correct or remove the row, or correct task.target, task.choices or task.choice_base",
+                cause="a number without task.choice_base" if is_number else "target is none of the choices",
+            )
         others = {letter, number, None if number is None else number - 1} & set(range(len(places))) - {text}
         if others and base != "text":
-            raise self._ambiguous(entry, row_id)
+            raise RowError(
+                f"Row {row_id} has the target '{entry}', which is the text of one choice and may name another",
+                "Whether targets are numbers, letters or texts is the same in the whole data set",
+                "Set task.choice_base: 0 or 1 for numbers that count from there, a for letters, text for texts",
+                cause="target may mean two choices",
+            )
         return text
-
-    def _unknown(self, entry: str, places: Sequence[str], row_id: str) -> RowError:
-        is_number = self.recipe.choice_base is None and _NUMBER.fullmatch(entry) is not None
-        return RowError(
-            f"Row {row_id} has the target '{entry}', and the choices {', '.join(map(repr, places))}",
-            "The target must be the number, the letter or the text of one of them",
-            "Set task.choice_base=0 if numbers count from 0, task.choice_base=1 if they count from 1"
-            if is_number
-            else "Correct or remove the row, or correct task.target, task.choices or task.choice_base",
-            cause="a number without task.choice_base" if is_number else "target is none of the choices",
-        )
-
-    def _ambiguous(self, entry: str, row_id: str) -> RowError:
-        return RowError(
-            f"Row {row_id} has the target '{entry}', which is the text of one choice and may name another",
-            "Whether targets are numbers, letters or texts is the same in the whole data set",
-            "Set task.choice_base: 0 or 1 for numbers that count from there, a for letters, text for texts",
-            cause="target may mean two choices",
-        )
 
 
 def _show_choices(choices: Sequence[str]) -> str:

@@ -19,7 +19,6 @@ from typing import ClassVar, TypeAlias
 from seqfit.errors import DataError, RowError, did_you_mean
 from seqfit.recipe import TaskRecipe
 from seqfit.tasks.number import find_final_number
-from seqfit.tasks.rules import fold_word
 from seqfit.tasks.template import (
     Example,
     TemplateRow,
@@ -109,7 +108,9 @@ class Task:
         may_be_missing = self.recipe.missing_target is not None or self.recipe.name == "multilabel"
         if may_be_missing and not any(_fits(template, columns) for template in _listed(self.recipe.target)):
             check_known(_listed(self.recipe.target), columns, "A target may be missing in some rows, but not in all")
-        fitting = [template for template in self._all_templates() if _fits(template, columns)]
+        given = self.recipe
+        templates = [*_listed(given.source), *_listed(given.target), *(given.references or [])]
+        fitting = [template for template in templates if _fits(template, columns)]
         check_known(fitting, columns, "A column inside [[ ]] may be empty in some rows, but must exist")
 
     def group_of(self, row: TemplateRow) -> str:
@@ -189,9 +190,6 @@ class Task:
             raise empty_error("references", templates, row_id)
         return texts or [target]
 
-    def _all_templates(self) -> list[str]:
-        return [*_listed(self.recipe.source), *_listed(self.recipe.target), *(self.recipe.references or [])]
-
 
 class QaTask(Task):
     """Questions. A list column holds several right answers: the first is the target, each one is a reference.
@@ -203,7 +201,6 @@ class QaTask(Task):
     main_score = "f1"
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
-        """The generated text, '' if it says that there is no answer."""
         answer = super().extract(generated)
         return "" if fold_word(answer) == fold_word(self.recipe.no_answer) else answer
 
@@ -242,7 +239,6 @@ class MathTask(Task):
     main_score = "numeric_em"
 
     def extract(self, generated: str, choices: Sequence[str] = ()) -> str:
-        """The final number, or the text if it has none."""
         answer = super().extract(generated)
         return find_final_number(answer) or answer
 
@@ -259,6 +255,11 @@ class MathTask(Task):
                     cause="solution without a number",
                 )
         return tuple(self.extract(text) for text in texts)
+
+
+def fold_word(text: str) -> str:
+    """For comparing labels: case, white space and a final full stop are ignored."""
+    return " ".join(text.casefold().split()).rstrip(".")
 
 
 def _listed(templates: str | list[str]) -> list[str]:

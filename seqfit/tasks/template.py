@@ -13,11 +13,6 @@ The grammar, which is data and never code (no `str.format`, no attribute access)
 
 Everything else is literal, so ` \n ` in a single-quoted YAML string is a space, a backslash, an n and a space.
 
-A SQuAD row with two annotated answers becomes
-
-    Example(id="q7", source="question: Who? context: Ada Lovelace wrote it.", target="Ada Lovelace",
-            references=("Ada Lovelace", "Lovelace"), group="Ada Lovelace wrote it.")
-
 `parse_list` reads lists that a table holds as text:
 
     parse_list('["joy", "anger"]')   == ["joy", "anger"]     JSON

@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from seqfit.data.batching import MicroBatchRule
-from seqfit.data.loader import GlobalBatch, Loader
-from seqfit.data.micro_batch import Padding
+from seqfit.data.loader import GlobalBatch, Loader, Padding
 from seqfit.model.load import load_model
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.tasks import ClassifierHead

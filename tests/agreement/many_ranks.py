@@ -24,8 +24,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from seqfit.data.loader import Loader, Share
-from seqfit.data.micro_batch import Padding
+from seqfit.data.loader import Loader, Padding, Share
 from seqfit.model.families.family import read_model_shape
 from seqfit.model.load import load_model
 from seqfit.model.trainable import find_blocks

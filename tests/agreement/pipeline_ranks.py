@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from seqfit.data.micro_batch import MicroBatch, Padding
+from seqfit.data.loader import MicroBatch, Padding
 from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.packing import PackedModel

@@ -21,7 +21,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from seqfit.data.micro_batch import MicroBatch, Padding
+from seqfit.data.loader import MicroBatch, Padding
 from seqfit.errors import ModelError
 from seqfit.evaluation.generator import Generator, generate_sources
 from seqfit.evaluation.start import set_start

@@ -25,8 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from seqfit.data.loader import Loader, Share
-from seqfit.data.micro_batch import Padding
+from seqfit.data.loader import Loader, Padding, Share
 from seqfit.model.families.family import read_model_shape
 from seqfit.model.load import load_model
 from seqfit.parallel import deepspeed as zero

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.hub_tables import HubSplit, load_hub_splits
+from seqfit.data.file_tables import HubSplit, load_hub_splits
 from seqfit.errors import DataError
 
 

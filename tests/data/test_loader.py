@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from seqfit.data.batching import MicroBatchRule
-from seqfit.data.loader import GlobalBatch, Loader, Share
-from seqfit.data.micro_batch import MicroBatch, Padding
+from seqfit.data.loader import GlobalBatch, Loader, MicroBatch, Padding, Share
 
 PADDING = Padding(0, 0)
 RULES = [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqfit.data.micro_batch import MicroBatch, Padding, TokenIds
+from seqfit.data.loader import MicroBatch, Padding, TokenIds
 
 IGNORED = MicroBatch.IGNORED_LABEL
 

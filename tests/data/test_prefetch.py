@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from seqfit.data.batching import MicroBatchRule
-from seqfit.data.loader import THREAD_NAME, GlobalBatch, Loader, run_ahead
-from seqfit.data.micro_batch import Padding
+from seqfit.data.loader import THREAD_NAME, GlobalBatch, Loader, Padding, run_ahead
 
 
 class Source(Iterator[int]):

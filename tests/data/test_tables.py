@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.data import hub_tables
+from seqfit.data import file_tables
 from seqfit.data.file_groups import ALL
 from seqfit.data.tables import find_tables
 from seqfit.errors import DataError
@@ -196,7 +196,7 @@ class _FakeSplit:
 
 
 def _hub(monkeypatch: pytest.MonkeyPatch, *names: str, **fields: Any) -> dict[str, str]:
-    monkeypatch.setattr(hub_tables, "load_hub_splits", lambda name, config: {own: _FakeSplit() for own in names})
+    monkeypatch.setattr(file_tables, "load_hub_splits", lambda name, config: {own: _FakeSplit() for own in names})
     return {split: table.name for split, table in find_tables(SourceRecipe(hub="a/b", **fields)).items()}
 
 

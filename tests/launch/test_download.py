@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seqfit.cache import cache_root
-from seqfit.data import hub_tables
+from seqfit.data import file_tables
 from seqfit.errors import ModelError, RecipeError
 from seqfit.launch.download import download
 from tests.launch.hub import serve_model
@@ -62,7 +62,7 @@ def test_a_data_set_of_the_hub_is_downloaded(recipe: Recipe, monkeypatch: pytest
         asked.append((name, config))
         return {"train": Split(), "test": Split()}
 
-    monkeypatch.setattr(hub_tables, "load_hub_splits", load)
+    monkeypatch.setattr(file_tables, "load_hub_splits", load)
     recipe["data"] = {"hub": "knkarthick/dialogsum"}
     assert list(download(recipe, tokenize=False))[-1] == "data: knkarthick/dialogsum, from the Hub (train, test)"
     assert asked == [("knkarthick/dialogsum", None)]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seqfit.metrics import Scores, score
-from seqfit.metrics.classification import score_accuracy, score_macro_f1
+from seqfit.metrics.labels_and_numbers import score_accuracy, score_macro_f1
 from seqfit.metrics.scores import Pairs
 
 REFERENCES = [["cat"], ["cat"], ["cat"], ["dog"]]

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from seqfit.metrics.classification import parse_number, score_numeric
+from seqfit.metrics.labels_and_numbers import parse_number, score_numeric
 from seqfit.metrics.scores import Pairs
 
 

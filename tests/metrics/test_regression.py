@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seqfit.metrics import Scores, format_score, score
-from seqfit.metrics.regression import rank_values
+from seqfit.metrics.labels_and_numbers import rank_values
 
 
 def regression(references: list[object], predictions: list[object]) -> Scores:

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from seqfit.metrics.ngrams import NGRAM_SCORES, EnglishTokenizer, UnicodeTokenizer, score_rouge, split_sentences
 from seqfit.metrics.scores import Pairs
+from seqfit.metrics.texts import NGRAM_SCORES, EnglishTokenizer, UnicodeTokenizer, score_rouge, split_sentences
 
 
 def test_rouge_has_the_values_computed_by_hand() -> None:

@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 
 from seqfit.metrics.scores import Pairs
-from seqfit.metrics.squad import normalize_answer, score_squad
+from seqfit.metrics.texts import normalize_answer, score_squad
 
 
 @pytest.mark.parametrize(

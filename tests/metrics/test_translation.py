@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from seqfit.metrics.ngrams import score_bleu, score_chrf
 from seqfit.metrics.scores import Pairs
+from seqfit.metrics.texts import score_bleu, score_chrf
 
 
 def test_bleu_has_the_value_computed_by_hand() -> None:

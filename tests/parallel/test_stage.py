@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqfit.data.micro_batch import MicroBatch, Padding
+from seqfit.data.loader import MicroBatch, Padding
 from seqfit.model.families.family import family_of
 from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule

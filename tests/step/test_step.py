@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from seqfit.data.batching import MicroBatchRule
-from seqfit.data.loader import GlobalBatch, Loader
-from seqfit.data.micro_batch import Padding
+from seqfit.data.loader import GlobalBatch, Loader, Padding
 from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.recipe.schema import ModelRecipe, OptimizerRecipe

@@ -10,8 +10,7 @@ from transformers import AutoTokenizer
 
 from seqfit.data import PreparedData, prepare_data
 from seqfit.data.batching import MicroBatchRule
-from seqfit.data.loader import Loader
-from seqfit.data.micro_batch import Padding
+from seqfit.data.loader import Loader, Padding
 from seqfit.recipe.schema import Recipe
 from seqfit.trimming.remap import RemappedSplit, count_tokens, remap_data
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from seqfit.recipe.schema import TaskRecipe
-from seqfit.tasks.rules import find_task_mistakes, find_template_mistakes, fold_word
+from seqfit.tasks.registry import find_task_mistakes, find_template_mistakes
+from seqfit.tasks.task import fold_word
 
 
 @pytest.mark.parametrize("text", ["Yes", " yes. ", "YES"])
