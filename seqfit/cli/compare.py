@@ -36,7 +36,6 @@ def command(
     vary: Annotated[
         list[str] | None,
         typer.Option(
-            "--vary",
             metavar="FIELD=VALUES",
             help="Also try these values of a field of the recipe, such as train.learning_rate=1e-4,3e-4.",
         ),
@@ -47,45 +46,32 @@ def command(
     seeds: Annotated[
         str | None,
         typer.Option(
-            "--seeds",
-            metavar="LIST",
-            help="Random seeds, such as 0,1; every candidate is trained with each (default: 0).",
+            metavar="LIST", help="Random seeds, such as 0,1; every candidate is trained with each (default: 0)."
         ),
     ] = None,
-    repeats: Annotated[
-        int | None, typer.Option("--repeats", help="Trials of every candidate with every seed (default: 5).")
-    ] = None,
+    repeats: Annotated[int | None, typer.Option(help="Trials of every candidate with every seed (default: 5).")] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", help="Steps of every trial (default: 15, or the recipe's if fewer).")
+        int | None, typer.Option(help="Steps of every trial (default: 15, or the recipe's if fewer).")
     ] = None,
-    warm_up: Annotated[
-        int | None, typer.Option("--warm-up", help="Warm-up steps excluded from timing (default: 3).")
-    ] = None,
+    warm_up: Annotated[int | None, typer.Option(help="Warm-up steps excluded from timing (default: 3).")] = None,
     gpu: Annotated[
-        str | None,
-        typer.Option("--gpu", metavar="LIST", help="Also predict for these GPUs, such as v100-16-sxm,rtx3090."),
+        str | None, typer.Option(metavar="LIST", help="Also predict for these GPUs, such as v100-16-sxm,rtx3090.")
     ] = None,
     device: Annotated[
-        str | None,
-        typer.Option("--device", metavar="LIST", help="Devices to train on, such as cpu,cuda (default: the recipe's)."),
+        str | None, typer.Option(metavar="LIST", help="Devices to train on, such as cpu,cuda (default: the recipe's).")
     ] = None,
     larger: Annotated[
-        str | None,
-        typer.Option("--larger", metavar="MODEL", help="The model that 'larger' stands for: a Hub name or a folder."),
+        str | None, typer.Option(metavar="MODEL", help="The model that 'larger' stands for: a Hub name or a folder.")
     ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
-            "--budget",
-            metavar="TIME",
-            help="Time limit, such as 20m; as many steps and repeats run as fit (default: none).",
+            metavar="TIME", help="Time limit, such as 20m; as many steps and repeats run as fit (default: none)."
         ),
     ] = None,
     matrix: Annotated[
         Path | None,
-        typer.Option(
-            "--matrix", metavar="FILE", help="YAML file with these options; the command line takes precedence."
-        ),
+        typer.Option(metavar="FILE", help="YAML file with these options; the command line takes precedence."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -96,9 +82,7 @@ def command(
     ] = False,
     repeat: Annotated[
         int | None,
-        typer.Option(
-            "--repeat", min=0, help="Run one repeat of a submitted comparison, counted from 0 (for job files)."
-        ),
+        typer.Option(min=0, help="Run one repeat of a submitted comparison, counted from 0 (for job files)."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and stop.")] = False,
 ) -> None:

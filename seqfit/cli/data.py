@@ -368,7 +368,6 @@ def command(
     html: Annotated[
         str | None,
         typer.Option(
-            "--html",
             metavar="[FILE]",
             help="Also write one HTML page with plots. Default: NAME-data.html. Example: --html report.html",
         ),
@@ -386,18 +385,13 @@ def command(
     rows: Annotated[
         int | None,
         typer.Option(
-            "--rows",
-            metavar="N",
-            min=1,
-            help="Read at most N rows of each source and split. Default: all. Example: --rows 1000",
+            metavar="N", min=1, help="Read at most N rows of each source and split. Default: all. Example: --rows 1000"
         ),
     ] = None,
     write_recipe: Annotated[
         Path | None,
         typer.Option(
-            "--write-recipe",
-            metavar="FILE",
-            help="Write the guessed recipe to a new YAML file. Example: --write-recipe mine.yaml",
+            metavar="FILE", help="Write the guessed recipe to a new YAML file. Example: --write-recipe mine.yaml"
         ),
     ] = None,
 ) -> None:

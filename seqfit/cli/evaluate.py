@@ -15,9 +15,7 @@ def command(
     overrides: OverridesArgument = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            "--data", metavar="FILE", help="Score all rows of this file instead of a split, for example new.csv."
-        ),
+        typer.Option(metavar="FILE", help="Score all rows of this file instead of a split, for example new.csv."),
     ] = None,
     split: Annotated[
         Literal["train", "validation", "test"],

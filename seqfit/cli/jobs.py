@@ -93,8 +93,7 @@ def logs(
 
 def cancel(
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Directories of submitted runs, of an array or a comparison."),
+        list[Path], typer.Argument(metavar="RUN...", help="Directories of submitted runs, of an array or a comparison.")
     ],
 ) -> None:
     """Cancel the jobs of runs. A run that is training stops after its step with a snapshot, and can be resumed."""

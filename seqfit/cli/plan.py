@@ -210,15 +210,13 @@ def command(
     task: TaskOption = None,
     model: ModelOption = None,
     gpu: Annotated[
-        str | None,
-        typer.Option("--gpu", metavar="GPU", help="GPU to plan for, such as rtx3090 (default: this machine)."),
+        str | None, typer.Option(metavar="GPU", help="GPU to plan for, such as rtx3090 (default: this machine).")
     ] = None,
-    gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="Number of GPUs, such as --gpus 2.")] = 1,
+    gpus: Annotated[int, typer.Option(metavar="N", help="Number of GPUs, such as --gpus 2.")] = 1,
     explain: Annotated[bool, typer.Option("--explain", help="Show what the peak memory consists of.")] = False,
     what_if: Annotated[
         list[str] | None,
         typer.Option(
-            "--what-if",
             metavar="FIELD=VALUE",
             help="Plan a second time with this change and show the difference: any override of the recipe, or "
             "max_source_tokens=N and max_target_tokens=N, as if the longest text had N tokens. May be repeated.",
@@ -226,15 +224,10 @@ def command(
     ] = None,
     source_tokens: Annotated[
         int | None,
-        typer.Option(
-            "--source-tokens", metavar="N", help="Length of the longest source, such as 512 (default: from the data)."
-        ),
+        typer.Option(metavar="N", help="Length of the longest source, such as 512 (default: from the data)."),
     ] = None,
     target_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--target-tokens", metavar="N", help="Length of the longest target, such as 64 (default: from the data)."
-        ),
+        int | None, typer.Option(metavar="N", help="Length of the longest target, such as 64 (default: from the data).")
     ] = None,
     no_data: Annotated[
         bool,
@@ -244,8 +237,7 @@ def command(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON instead of text.")] = False,
     html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Also write an HTML page with a timeline of a step's memory."),
+        Path | None, typer.Option(metavar="FILE", help="Also write an HTML page with a timeline of a step's memory.")
     ] = None,
     calibrate: Annotated[
         bool,

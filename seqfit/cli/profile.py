@@ -231,12 +231,11 @@ def command(
     ] = None,
     overrides: OverridesArgument = None,
     steps: Annotated[
-        int, typer.Option("--steps", metavar="N", min=1, help="Steps to time; up to 3 more run under the profiler.")
+        int, typer.Option(metavar="N", min=1, help="Steps to time; up to 3 more run under the profiler.")
     ] = 5,
     trace: Annotated[
         Path | None,
         typer.Option(
-            "--trace",
             metavar="FILE",
             help="Analyse an existing trace instead: torch.profiler's JSON (plain or .gz), or an Nsight Systems report "
             "exported with `nsys export --type sqlite`.",

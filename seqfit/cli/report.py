@@ -21,24 +21,19 @@ def command(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FILE", help="File to write (default: summary.html in the run; report.html for several)."
-        ),
+        typer.Option(metavar="FILE", help="File to write (default: summary.html in the run; report.html for several)."),
     ] = None,
     figures: Annotated[
         Path | None,
         typer.Option(
-            "--figures",
-            metavar="DIR",
-            help="Also write every chart to this folder, as SVG, PNG and PDF (needs Chromium).",
+            metavar="DIR", help="Also write every chart to this folder, as SVG, PNG and PDF (needs Chromium)."
         ),
     ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Serve the page on this machine and keep it up to date, until Ctrl-C.")
     ] = False,
     port: Annotated[
-        int | None,
-        typer.Option("--port", metavar="N", min=0, max=65535, help="Port for --watch (default: any free one)."),
+        int | None, typer.Option(metavar="N", min=0, max=65535, help="Port for --watch (default: any free one).")
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="With --watch: don't open a browser.")] = False,
 ) -> None:

@@ -17,7 +17,6 @@ def command(
     nproc: Annotated[
         str | None,
         typer.Option(
-            "--nproc",
             metavar="LIST",
             help="Numbers of processes to measure here, such as 1,2,4 (default: up to all cores or GPUs; none with "
             "--gpu).",
@@ -25,9 +24,7 @@ def command(
     ] = None,
     parallel: Annotated[
         str,
-        typer.Option(
-            "--parallel", metavar="LIST", help="Values of strategy.parallel to measure or predict: ddp, fsdp, pipeline."
-        ),
+        typer.Option(metavar="LIST", help="Values of strategy.parallel to measure or predict: ddp, fsdp, pipeline."),
     ] = "ddp",
     weak: Annotated[
         bool,
@@ -35,20 +32,15 @@ def command(
             "--weak", help="Weak scaling: the global batch grows with the processes (default: strong scaling)."
         ),
     ] = False,
-    steps: Annotated[int, typer.Option("--steps", help="Measured steps per repeat, after two warm-up steps.")] = 5,
-    repeats: Annotated[int, typer.Option("--repeats", help="How often each group of processes is measured.")] = 3,
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="GPU", help="Also predict for this GPU, such as h100-sxm.")
-    ] = None,
+    steps: Annotated[int, typer.Option(help="Measured steps per repeat, after two warm-up steps.")] = 5,
+    repeats: Annotated[int, typer.Option(help="How often each group of processes is measured.")] = 3,
+    gpu: Annotated[str | None, typer.Option(metavar="GPU", help="Also predict for this GPU, such as h100-sxm.")] = None,
     upto: Annotated[
-        int | None, typer.Option("--upto", metavar="N", help="Largest number of GPUs to predict (default: 512).")
+        int | None, typer.Option(metavar="N", help="Largest number of GPUs to predict (default: 512).")
     ] = None,
-    per_node: Annotated[
-        int | None, typer.Option("--per-node", metavar="N", help="GPUs per machine (default: 8).")
-    ] = None,
+    per_node: Annotated[int | None, typer.Option(metavar="N", help="GPUs per machine (default: 8).")] = None,
     network: Annotated[
-        str | None,
-        typer.Option("--network", metavar="RATE", help="Bandwidth between machines (default: 25GB/s, 200 Gbit/s)."),
+        str | None, typer.Option(metavar="RATE", help="Bandwidth between machines (default: 25GB/s, 200 Gbit/s).")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Also write scaling.json and scaling.md there.")

@@ -20,48 +20,40 @@ def command(
     recipe: Annotated[
         str,
         typer.Argument(
-            metavar="RECIPE",
-            help="Library name or YAML file; or the directory of a submitted run, to submit it again.",
+            metavar="RECIPE", help="Library name or YAML file; or the directory of a submitted run, to submit it again."
         ),
     ],
     overrides: OverridesArgument = None,
-    nodes: Annotated[int | None, typer.Option("--nodes", help="Number of nodes (default: 1).")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Number of nodes (default: 1).")] = None,
     gpus_per_node: Annotated[
-        int | None,
-        typer.Option("--gpus-per-node", help="GPUs per node, with one process per GPU; 0 trains on CPUs (default: 1)."),
+        int | None, typer.Option(help="GPUs per node, with one process per GPU; 0 trains on CPUs (default: 1).")
     ] = None,
     processes_per_node: Annotated[
-        int | None,
-        typer.Option("--processes-per-node", help="With --gpus-per-node 0: processes per node (default: 1)."),
+        int | None, typer.Option(help="With --gpus-per-node 0: processes per node (default: 1).")
     ] = None,
     cpus_per_process: Annotated[
-        int | None, typer.Option("--cpus-per-process", help="CPU cores per process (default: the profile's, else 4).")
+        int | None, typer.Option(help="CPU cores per process (default: the profile's, else 4).")
     ] = None,
     time: Annotated[
         str | None,
         typer.Option(
-            "--time",
-            help="Time limit: 90 (minutes), 4:00:00 or 2-12:00:00 (default: the profile's, else the cluster's).",
+            help="Time limit: 90 (minutes), 4:00:00 or 2-12:00:00 (default: the profile's, else the cluster's)."
         ),
     ] = None,
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", help="Partition (default: the profile's, else the cluster's).")
     ] = None,
     memory: Annotated[
-        str | None,
-        typer.Option("--memory", help="Memory per node, for example 64G (default: the profile's, else the cluster's)."),
+        str | None, typer.Option(help="Memory per node, for example 64G (default: the profile's, else the cluster's).")
     ] = None,
     memory_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--memory-limit", help="On CPUs: what each process may allocate, for example 4GiB (default: no limit)."
-        ),
+        str | None, typer.Option(help="On CPUs: what each process may allocate, for example 4GiB (default: no limit).")
     ] = None,
     track: Annotated[
-        Tool | None, typer.Option("--track", help="Send the run to this tracker while it trains (default: none).")
+        Tool | None, typer.Option(help="Send the run to this tracker while it trains (default: none).")
     ] = None,
     project: Annotated[
-        str | None, typer.Option("--project", help="With --track: project or experiment in the tool (default: seqfit).")
+        str | None, typer.Option(help="With --track: project or experiment in the tool (default: seqfit).")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Run directory to write (default: runs/NAME-TIME).")
@@ -69,23 +61,18 @@ def command(
     profile: Annotated[
         Path | None,
         typer.Option(
-            "--profile",
-            metavar="FILE",
-            help="The cluster's settings (default: $SEQFIT_PROFILE or ~/.config/seqfit/cluster.yaml).",
+            metavar="FILE", help="The cluster's settings (default: $SEQFIT_PROFILE or ~/.config/seqfit/cluster.yaml)."
         ),
     ] = None,
     array: Annotated[
         Path | None,
         typer.Option(
-            "--array",
-            metavar="FILE",
-            help="Several runs as one job array: a file with the overrides of one run per line.",
+            metavar="FILE", help="Several runs as one job array: a file with the overrides of one run per line."
         ),
     ] = None,
     compare: Annotated[
         str | None,
         typer.Option(
-            "--compare",
             metavar="LIST",
             help="Compare strategies, with the repeats as one job array: the candidates, as in 'seqfit compare "
             "--strategies', or a matrix file (.yaml) that also has seeds, repeats and steps.",

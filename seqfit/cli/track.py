@@ -17,7 +17,7 @@ ProjectOption = Annotated[
 
 def command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, for example runs/demo.")],
-    to: Annotated[Tool, typer.Option("--to", help="The tool to send them to.")],
+    to: Annotated[Tool, typer.Option(help="The tool to send them to.")],
     project: ProjectOption = "seqfit",
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep sending until the runs end; waits for a run that is not there yet.")

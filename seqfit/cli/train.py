@@ -32,39 +32,31 @@ def command(
         typer.Option("--out", "-o", help="Run directory to write, such as runs/mine; default: runs/NAME-TIME."),
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option("--data", help="Train on a data file or folder without a recipe: task and columns are guessed."),
+        str | None, typer.Option(help="Train on a data file or folder without a recipe: task and columns are guessed.")
     ] = None,
     task: TaskOption = None,
     model: ModelOption = None,
     memory_limit: Annotated[
-        str | None, typer.Option("--memory-limit", help="On a CPU: memory limit of this process, such as 4GiB.")
+        str | None, typer.Option(help="On a CPU: memory limit of this process, such as 4GiB.")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue an unfinished run bit-exactly: RECIPE or --out is its directory.")
     ] = False,
     track: Annotated[
-        Tool | None,
-        typer.Option("--track", help="Send the run to this tracker while it trains, from a separate process."),
+        Tool | None, typer.Option(help="Send the run to this tracker while it trains, from a separate process.")
     ] = None,
     project: ProjectOption = "seqfit",
     nproc: Annotated[
         int | None,
-        typer.Option(
-            "--nproc", min=1, help="Processes on this machine, one per GPU, such as 2; not inside torchrun or srun."
-        ),
+        typer.Option(min=1, help="Processes on this machine, one per GPU, such as 2; not inside torchrun or srun."),
     ] = None,
     accelerate_config: Annotated[
-        Path | None,
-        typer.Option("--accelerate-config", help="File of `accelerate config` that states processes and precision."),
+        Path | None, typer.Option(help="File of `accelerate config` that states processes and precision.")
     ] = None,
     max_restarts: Annotated[
-        int,
-        typer.Option("--max-restarts", min=0, help="With --nproc: maximum number of restarts after a process died."),
+        int, typer.Option(min=0, help="With --nproc: maximum number of restarts after a process died.")
     ] = 3,
-    grace: Annotated[
-        int, typer.Option("--grace", min=1, help="With --nproc: seconds to finish the step after a signal.")
-    ] = 25,
+    grace: Annotated[int, typer.Option(min=1, help="With --nproc: seconds to finish the step after a signal.")] = 25,
 ) -> None:
     """Fine-tune a model by a recipe, or with --data by one guessed from the columns; writes a run directory.
 

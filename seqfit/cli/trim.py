@@ -29,16 +29,14 @@ def command(
     overrides: OverridesArgument = None,
     data: Annotated[
         list[Path] | None,
-        typer.Option("--data", metavar="FILE", help="Keep the tokens of this data or text file; may be repeated."),
+        typer.Option(metavar="FILE", help="Keep the tokens of this data or text file; may be repeated."),
     ] = None,
     recipe: Annotated[
-        str | None,
-        typer.Option("--recipe", help="Keep the tokens of all splits of this recipe's data, instead of --data."),
+        str | None, typer.Option(help="Keep the tokens of all splits of this recipe's data, instead of --data.")
     ] = None,
     mode: Annotated[
         str | None,
         typer.Option(
-            "--mode",
             metavar="data|language|N",
             help="Which tokens to keep. data: those that occur in the data; language: all of the data's writing "
             "systems; N: those that occur and the N most frequent others. Default: the recipe's "
@@ -46,8 +44,7 @@ def command(
         ),
     ] = None,
     tokenizer: Annotated[
-        str | None,
-        typer.Option("--tokenizer", help="Folder or Hub name of the tokenizer. Default: the model's own."),
+        str | None, typer.Option(help="Folder or Hub name of the tokenizer. Default: the model's own.")
     ] = None,
 ) -> None:
     """Write a smaller model that has only the tokens that some data uses; plain transformers loads the folder.
