@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import OverridesArgument, check_recipe
 from seqfit.errors import RecipeError, Stopped
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def command(
     recipe: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="RECIPE", help="Library name, YAML file or run directory; with --resume the folder of a comparison."
         ),
     ],
     overrides: OverridesArgument = None,
     strategies: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--strategies",
             "-s",
             metavar="LIST",
@@ -35,56 +35,45 @@ def command(
     ] = None,
     vary: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="FIELD=VALUES",
             help="Also try these values of a field of the recipe, such as train.learning_rate=1e-4,3e-4.",
         ),
     ] = None,
     cross: Annotated[
-        bool, typer.Option("--cross", help="Try the values of --vary with every strategy (default: baseline only).")
+        bool, Option("--cross", help="Try the values of --vary with every strategy (default: baseline only).")
     ] = False,
     seeds: Annotated[
         str | None,
-        typer.Option(
-            metavar="LIST", help="Random seeds, such as 0,1; every candidate is trained with each (default: 0)."
-        ),
+        Option(metavar="LIST", help="Random seeds, such as 0,1; every candidate is trained with each (default: 0)."),
     ] = None,
-    repeats: Annotated[int | None, typer.Option(help="Trials of every candidate with every seed (default: 5).")] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="Steps of every trial (default: 15, or the recipe's if fewer).")
-    ] = None,
-    warm_up: Annotated[int | None, typer.Option(help="Warm-up steps excluded from timing (default: 3).")] = None,
+    repeats: Annotated[int | None, Option(help="Trials of every candidate with every seed (default: 5).")] = None,
+    steps: Annotated[int | None, Option(help="Steps of every trial (default: 15, or the recipe's if fewer).")] = None,
+    warm_up: Annotated[int | None, Option(help="Warm-up steps excluded from timing (default: 3).")] = None,
     gpu: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Also predict for these GPUs, such as v100-16-sxm,rtx3090.")
+        str | None, Option(metavar="LIST", help="Also predict for these GPUs, such as v100-16-sxm,rtx3090.")
     ] = None,
     device: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Devices to train on, such as cpu,cuda (default: the recipe's).")
+        str | None, Option(metavar="LIST", help="Devices to train on, such as cpu,cuda (default: the recipe's).")
     ] = None,
     larger: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="The model that 'larger' stands for: a Hub name or a folder.")
+        str | None, Option(metavar="MODEL", help="The model that 'larger' stands for: a Hub name or a folder.")
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME", help="Time limit, such as 20m; as many steps and repeats run as fit (default: none)."
-        ),
+        Option(metavar="TIME", help="Time limit, such as 20m; as many steps and repeats run as fit (default: none)."),
     ] = None,
     matrix: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="YAML file with these options; the command line takes precedence."),
+        Path | None, Option(metavar="FILE", help="YAML file with these options; the command line takes precedence.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Folder to write (default: comparisons/NAME-TIME)."),
+        Path | None, Option("--out", "-o", metavar="DIR", help="Folder to write (default: comparisons/NAME-TIME).")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume a comparison: RECIPE is its folder, or --out.")
-    ] = False,
+    resume: Annotated[bool, Option("--resume", help="Resume a comparison: RECIPE is its folder, or --out.")] = False,
     repeat: Annotated[
-        int | None,
-        typer.Option(min=0, help="Run one repeat of a submitted comparison, counted from 0 (for job files)."),
+        int | None, Option(min=0, help="Run one repeat of a submitted comparison, counted from 0 (for job files).")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and stop.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be run, and stop.")] = False,
 ) -> None:
     """Compare training strategies: same data, data order, global batch, seeds and number of steps.
 

@@ -24,6 +24,7 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, progress_bar
 from seqfit.errors import RecipeError
@@ -357,7 +358,7 @@ def rewrite_arguments(arguments: list[str]) -> list[str]:
 def command(
     given: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="DATA",
             help="A data file or folder, a Hub data set, a library recipe, a YAML file, or a run directory.",
         ),
@@ -367,15 +368,15 @@ def command(
     model: ModelOption = None,
     html: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="[FILE]",
             help="Also write one HTML page with plots. Default: NAME-data.html. Example: --html report.html",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON instead of text.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the whole report as JSON instead of text.")] = False,
     try_rows: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--try",
             metavar="N",
             min=1,
@@ -384,15 +385,13 @@ def command(
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(
+        Option(
             metavar="N", min=1, help="Read at most N rows of each source and split. Default: all. Example: --rows 1000"
         ),
     ] = None,
     write_recipe: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the guessed recipe to a new YAML file. Example: --write-recipe mine.yaml"
-        ),
+        Option(metavar="FILE", help="Write the guessed recipe to a new YAML file. Example: --write-recipe mine.yaml"),
     ] = None,
 ) -> None:
     """Inspect data before training: guessed recipe, columns, classes, lengths, repeats, leaks, examples, problems.

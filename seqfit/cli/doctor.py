@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from seqfit.doctor import DoctorFinding, examine
 from seqfit.system import quiet_torch
@@ -17,13 +18,11 @@ _WIDTH = 110
 
 
 def command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
-    network: Annotated[
-        bool, typer.Option("--network", help="Also try to reach the Hub, for at most 3 seconds.")
-    ] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the findings as JSON.")] = False,
+    network: Annotated[bool, Option("--network", help="Also try to reach the Hub, for at most 3 seconds.")] = False,
     selftest: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--selftest",
             help="Train tiny models with every strategy on this device: check updates against the baseline, and memory "
             "against its prediction.",

@@ -5,26 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import OverridesArgument, check_runs
 
 
 def command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, for example runs/demo.")],
+    run: Annotated[Path, Argument(metavar="RUN", help="A run directory, for example runs/demo.")],
     overrides: OverridesArgument = None,
     data: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Score all rows of this file instead of a split, for example new.csv."),
+        str | None, Option(metavar="FILE", help="Score all rows of this file instead of a split, for example new.csv.")
     ] = None,
     split: Annotated[
-        Literal["train", "validation", "test"],
-        typer.Option(help="The split to score (default: test).", show_default=False),
+        Literal["train", "validation", "test"], Option(help="The split to score (default: test).", show_default=False)
     ] = "test",
-    before: Annotated[bool, typer.Option("--before", help="Also score the model before fine-tuning.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Score at most N rows (default: all).", metavar="N")] = None,
+    before: Annotated[bool, Option("--before", help="Also score the model before fine-tuning.")] = False,
+    limit: Annotated[int | None, Option(min=1, help="Score at most N rows (default: all).", metavar="N")] = None,
     examples: Annotated[
-        int, typer.Option(min=0, help="Number of predictions to print (default: 3).", metavar="N", show_default=False)
+        int, Option(min=0, help="Number of predictions to print (default: 3).", metavar="N", show_default=False)
     ] = 3,
 ) -> None:
     """Score the best checkpoint of a run on a split; writes evaluation-SPLIT.json with metrics and predictions.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import check_runs
 from seqfit.system import quote
@@ -16,7 +16,7 @@ from seqfit.system import quote
 def status(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(
+        Argument(
             metavar="[RUN]...",
             help="Directories of runs, of an array or of a comparison (default: all in runs/ and comparisons/).",
         ),
@@ -74,13 +74,10 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def logs(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a submitted run, for example runs/demo.")],
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Keep printing until the job is over, or Ctrl-C.")
-    ] = False,
+    run: Annotated[Path, Argument(metavar="RUN", help="Directory of a submitted run, for example runs/demo.")],
+    follow: Annotated[bool, Option("--follow", "-f", help="Keep printing until the job is over, or Ctrl-C.")] = False,
     lines: Annotated[
-        int | None,
-        typer.Option("--lines", "-n", min=1, help="Start with the last N lines (default: all).", metavar="N"),
+        int | None, Option("--lines", "-n", min=1, help="Start with the last N lines (default: all).", metavar="N")
     ] = None,
 ) -> None:
     """Print the log of the newest job of a run, over all its restarts."""
@@ -93,7 +90,7 @@ def logs(
 
 def cancel(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Directories of submitted runs, of an array or a comparison.")
+        list[Path], Argument(metavar="RUN...", help="Directories of submitted runs, of an array or a comparison.")
     ],
 ) -> None:
     """Cancel the jobs of runs. A run that is training stops after its step with a snapshot, and can be resumed."""

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, progress_bar
 from seqfit.hardware import KEPT_AT_MOST
@@ -201,7 +202,7 @@ def _compare(before: PlanReport, after: PlanReport) -> Iterator[tuple[str, str, 
 def command(
     recipe: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="RECIPE",
             help="Name of a library recipe, a YAML file, a run directory; or a data file, with --model.",
         ),
@@ -210,40 +211,36 @@ def command(
     task: TaskOption = None,
     model: ModelOption = None,
     gpu: Annotated[
-        str | None, typer.Option(metavar="GPU", help="GPU to plan for, such as rtx3090 (default: this machine).")
+        str | None, Option(metavar="GPU", help="GPU to plan for, such as rtx3090 (default: this machine).")
     ] = None,
-    gpus: Annotated[int, typer.Option(metavar="N", help="Number of GPUs, such as --gpus 2.")] = 1,
-    explain: Annotated[bool, typer.Option("--explain", help="Show what the peak memory consists of.")] = False,
+    gpus: Annotated[int, Option(metavar="N", help="Number of GPUs, such as --gpus 2.")] = 1,
+    explain: Annotated[bool, Option("--explain", help="Show what the peak memory consists of.")] = False,
     what_if: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="FIELD=VALUE",
             help="Plan a second time with this change and show the difference: any override of the recipe, or "
             "max_source_tokens=N and max_target_tokens=N, as if the longest text had N tokens. May be repeated.",
         ),
     ] = None,
     source_tokens: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Length of the longest source, such as 512 (default: from the data)."),
+        int | None, Option(metavar="N", help="Length of the longest source, such as 512 (default: from the data).")
     ] = None,
     target_tokens: Annotated[
-        int | None, typer.Option(metavar="N", help="Length of the longest target, such as 64 (default: from the data).")
+        int | None, Option(metavar="N", help="Length of the longest target, such as 64 (default: from the data).")
     ] = None,
     no_data: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--no-data", help="Don't read the data: all texts have the lengths of --source-tokens and --target-tokens."
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON instead of text.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the plan as JSON instead of text.")] = False,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write an HTML page with a timeline of a step's memory.")
+        Path | None, Option(metavar="FILE", help="Also write an HTML page with a timeline of a step's memory.")
     ] = None,
     calibrate: Annotated[
-        bool,
-        typer.Option(
-            "--calibrate", help="Measure this machine's speed first (one minute); later plans use the result."
-        ),
+        bool, Option("--calibrate", help="Measure this machine's speed first (one minute); later plans use the result.")
     ] = False,
 ) -> None:
     """Predict memory and time without training, and choose the fastest strategy that fits.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import check_runs
 
@@ -18,22 +18,22 @@ _ROWS_AT_ONCE = 256  # generated and printed together, so that a long file shows
 
 def command(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run directory or a checkpoint folder, for example runs/demo.")
+        Path, Argument(metavar="RUN", help="A run directory or a checkpoint folder, for example runs/demo.")
     ],
     fields: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[COLUMN=TEXT]...", help="One row, for example question='Who?' context='...'."),
+        Argument(metavar="[COLUMN=TEXT]...", help="One row, for example question='Who?' context='...'."),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--file",
             "-f",
             help="File with rows: .jsonl, .json, .csv, .tsv, .parquet, or text with one row per line; default: stdin.",
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print each row with its prediction as JSON (default: only predictions).")
+        bool, Option("--json", help="Print each row with its prediction as JSON (default: only predictions).")
     ] = False,
 ) -> None:
     """Generate predictions for rows: given as COLUMN=TEXT, in a file, or on standard input.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe, progress_bar
 
@@ -13,8 +14,7 @@ def command(
     recipe: RecipeArgument,
     overrides: OverridesArgument = None,
     no_tokenize: Annotated[
-        bool,
-        typer.Option("--no-tokenize", help="Only download; the job tokenizes the data itself (default: tokenize now)."),
+        bool, Option("--no-tokenize", help="Only download; the job tokenizes the data itself (default: tokenize now).")
     ] = False,
 ) -> None:
     """Download model, tokenizer and data on a login node, and tokenize the data, for nodes without a network.

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from seqfit.cli.arguments import OverridesArgument, check_recipe
 from seqfit.errors import RecipeError
@@ -225,35 +226,33 @@ def _truncate(name: str) -> str:
 def command(
     recipe: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="[RECIPE]", help="Name of a library recipe, a YAML file or a run directory; not with --trace."
         ),
     ] = None,
     overrides: OverridesArgument = None,
-    steps: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Steps to time; up to 3 more run under the profiler.")
-    ] = 5,
+    steps: Annotated[int, Option(metavar="N", min=1, help="Steps to time; up to 3 more run under the profiler.")] = 5,
     trace: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="Analyse an existing trace instead: torch.profiler's JSON (plain or .gz), or an Nsight Systems report "
             "exported with `nsys export --type sqlite`.",
         ),
     ] = None,
     prove: Annotated[
-        bool, typer.Option("--prove", help="Apply the fix of the first finding, measure again, and compare the gains.")
+        bool, Option("--prove", help="Apply the fix of the first finding, measure again, and compare the gains.")
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--output",
             "-o",
             metavar="DIR",
             help="Folder for trace.json.gz and summary.json (default: profile, or RUN/profile for a run directory).",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON instead of text.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the profile as JSON instead of text.")] = False,
 ) -> None:
     """Show where a step's time and memory go, and what to change.
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from seqfit import copy_recipe, list_library, to_json_schema
 from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe
@@ -24,8 +24,8 @@ def ls() -> None:
 
 
 def cp(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a library recipe ('seqfit ls').")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to put the copy: a new file, or a folder.")],
+    name: Annotated[str, Argument(metavar="NAME", help="Name of a library recipe ('seqfit ls').")],
+    file: Annotated[Path, Argument(metavar="FILE", help="Where to put the copy: a new file, or a folder.")],
 ) -> None:
     """Copy a library recipe, with its comments, to a file of your own. An existing file is never overwritten."""
     print(f"wrote {copy_recipe(name, file)}")

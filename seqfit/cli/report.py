@@ -9,6 +9,7 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import check_runs
 from seqfit.errors import RecipeError
@@ -17,25 +18,23 @@ from seqfit.errors import RecipeError
 def command(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run directories, or the folder of a comparison; for example runs/demo."),
+        Argument(metavar="RUN...", help="Run directories, or the folder of a comparison; for example runs/demo."),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File to write (default: summary.html in the run; report.html for several)."),
+        Option(metavar="FILE", help="File to write (default: summary.html in the run; report.html for several)."),
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Also write every chart to this folder, as SVG, PNG and PDF (needs Chromium)."
-        ),
+        Option(metavar="DIR", help="Also write every chart to this folder, as SVG, PNG and PDF (needs Chromium)."),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Serve the page on this machine and keep it up to date, until Ctrl-C.")
+        bool, Option("--watch", help="Serve the page on this machine and keep it up to date, until Ctrl-C.")
     ] = False,
     port: Annotated[
-        int | None, typer.Option(metavar="N", min=0, max=65535, help="Port for --watch (default: any free one).")
+        int | None, Option(metavar="N", min=0, max=65535, help="Port for --watch (default: any free one).")
     ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="With --watch: don't open a browser.")] = False,
+    no_open: Annotated[bool, Option("--no-open", help="With --watch: don't open a browser.")] = False,
 ) -> None:
     """Write one self-contained HTML page about a run, several runs or a comparison.
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe, progress_bar
 
@@ -16,36 +16,31 @@ def command(
     overrides: OverridesArgument = None,
     nproc: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="LIST",
             help="Numbers of processes to measure here, such as 1,2,4 (default: up to all cores or GPUs; none with "
             "--gpu).",
         ),
     ] = None,
     parallel: Annotated[
-        str,
-        typer.Option(metavar="LIST", help="Values of strategy.parallel to measure or predict: ddp, fsdp, pipeline."),
+        str, Option(metavar="LIST", help="Values of strategy.parallel to measure or predict: ddp, fsdp, pipeline.")
     ] = "ddp",
     weak: Annotated[
         bool,
-        typer.Option(
-            "--weak", help="Weak scaling: the global batch grows with the processes (default: strong scaling)."
-        ),
+        Option("--weak", help="Weak scaling: the global batch grows with the processes (default: strong scaling)."),
     ] = False,
-    steps: Annotated[int, typer.Option(help="Measured steps per repeat, after two warm-up steps.")] = 5,
-    repeats: Annotated[int, typer.Option(help="How often each group of processes is measured.")] = 3,
-    gpu: Annotated[str | None, typer.Option(metavar="GPU", help="Also predict for this GPU, such as h100-sxm.")] = None,
-    upto: Annotated[
-        int | None, typer.Option(metavar="N", help="Largest number of GPUs to predict (default: 512).")
-    ] = None,
-    per_node: Annotated[int | None, typer.Option(metavar="N", help="GPUs per machine (default: 8).")] = None,
+    steps: Annotated[int, Option(help="Measured steps per repeat, after two warm-up steps.")] = 5,
+    repeats: Annotated[int, Option(help="How often each group of processes is measured.")] = 3,
+    gpu: Annotated[str | None, Option(metavar="GPU", help="Also predict for this GPU, such as h100-sxm.")] = None,
+    upto: Annotated[int | None, Option(metavar="N", help="Largest number of GPUs to predict (default: 512).")] = None,
+    per_node: Annotated[int | None, Option(metavar="N", help="GPUs per machine (default: 8).")] = None,
     network: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Bandwidth between machines (default: 25GB/s, 200 Gbit/s).")
+        str | None, Option(metavar="RATE", help="Bandwidth between machines (default: 25GB/s, 200 Gbit/s).")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Also write scaling.json and scaling.md there.")
+        Path | None, Option("--out", "-o", metavar="DIR", help="Also write scaling.json and scaling.md there.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and stop.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be run, and stop.")] = False,
 ) -> None:
     """Measure how a recipe's steps scale over processes on this machine, alongside predictions.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import OverridesArgument, check_recipe, parse_limit
 from seqfit.cli.track import Tool
@@ -19,66 +19,58 @@ if TYPE_CHECKING:
 def command(
     recipe: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="RECIPE", help="Library name or YAML file; or the directory of a submitted run, to submit it again."
         ),
     ],
     overrides: OverridesArgument = None,
-    nodes: Annotated[int | None, typer.Option(help="Number of nodes (default: 1).")] = None,
+    nodes: Annotated[int | None, Option(help="Number of nodes (default: 1).")] = None,
     gpus_per_node: Annotated[
-        int | None, typer.Option(help="GPUs per node, with one process per GPU; 0 trains on CPUs (default: 1).")
+        int | None, Option(help="GPUs per node, with one process per GPU; 0 trains on CPUs (default: 1).")
     ] = None,
     processes_per_node: Annotated[
-        int | None, typer.Option(help="With --gpus-per-node 0: processes per node (default: 1).")
+        int | None, Option(help="With --gpus-per-node 0: processes per node (default: 1).")
     ] = None,
     cpus_per_process: Annotated[
-        int | None, typer.Option(help="CPU cores per process (default: the profile's, else 4).")
+        int | None, Option(help="CPU cores per process (default: the profile's, else 4).")
     ] = None,
     time: Annotated[
         str | None,
-        typer.Option(
-            help="Time limit: 90 (minutes), 4:00:00 or 2-12:00:00 (default: the profile's, else the cluster's)."
-        ),
+        Option(help="Time limit: 90 (minutes), 4:00:00 or 2-12:00:00 (default: the profile's, else the cluster's)."),
     ] = None,
     partition: Annotated[
-        str | None, typer.Option("--partition", "-p", help="Partition (default: the profile's, else the cluster's).")
+        str | None, Option("--partition", "-p", help="Partition (default: the profile's, else the cluster's).")
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Memory per node, for example 64G (default: the profile's, else the cluster's).")
+        str | None, Option(help="Memory per node, for example 64G (default: the profile's, else the cluster's).")
     ] = None,
     memory_limit: Annotated[
-        str | None, typer.Option(help="On CPUs: what each process may allocate, for example 4GiB (default: no limit).")
+        str | None, Option(help="On CPUs: what each process may allocate, for example 4GiB (default: no limit).")
     ] = None,
-    track: Annotated[
-        Tool | None, typer.Option(help="Send the run to this tracker while it trains (default: none).")
-    ] = None,
+    track: Annotated[Tool | None, Option(help="Send the run to this tracker while it trains (default: none).")] = None,
     project: Annotated[
-        str | None, typer.Option(help="With --track: project or experiment in the tool (default: seqfit).")
+        str | None, Option(help="With --track: project or experiment in the tool (default: seqfit).")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Run directory to write (default: runs/NAME-TIME).")
-    ] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Run directory to write (default: runs/NAME-TIME).")] = None,
     profile: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE", help="The cluster's settings (default: $SEQFIT_PROFILE or ~/.config/seqfit/cluster.yaml)."
         ),
     ] = None,
     array: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Several runs as one job array: a file with the overrides of one run per line."
-        ),
+        Option(metavar="FILE", help="Several runs as one job array: a file with the overrides of one run per line."),
     ] = None,
     compare: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="LIST",
             help="Compare strategies, with the repeats as one job array: the candidates, as in 'seqfit compare "
             "--strategies', or a matrix file (.yaml) that also has seeds, repeats and steps.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the job file and write nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the job file and write nothing.")] = False,
 ) -> None:
     """Train on a Slurm cluster: writes a run directory with one readable job file, and submits it.
 

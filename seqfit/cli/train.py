@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, parse_limit
 from seqfit.cli.track import ProjectOption, Tool
@@ -22,41 +22,36 @@ if TYPE_CHECKING:
 def command(
     recipe: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[RECIPE]", help="Library name, YAML file, run directory or data file; omit it with --data."
-        ),
+        Argument(metavar="[RECIPE]", help="Library name, YAML file, run directory or data file; omit it with --data."),
     ] = None,
     overrides: OverridesArgument = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Run directory to write, such as runs/mine; default: runs/NAME-TIME."),
+        Path | None, Option("--out", "-o", help="Run directory to write, such as runs/mine; default: runs/NAME-TIME.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Train on a data file or folder without a recipe: task and columns are guessed.")
+        str | None, Option(help="Train on a data file or folder without a recipe: task and columns are guessed.")
     ] = None,
     task: TaskOption = None,
     model: ModelOption = None,
-    memory_limit: Annotated[
-        str | None, typer.Option(help="On a CPU: memory limit of this process, such as 4GiB.")
-    ] = None,
+    memory_limit: Annotated[str | None, Option(help="On a CPU: memory limit of this process, such as 4GiB.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an unfinished run bit-exactly: RECIPE or --out is its directory.")
+        bool, Option("--resume", help="Continue an unfinished run bit-exactly: RECIPE or --out is its directory.")
     ] = False,
     track: Annotated[
-        Tool | None, typer.Option(help="Send the run to this tracker while it trains, from a separate process.")
+        Tool | None, Option(help="Send the run to this tracker while it trains, from a separate process.")
     ] = None,
     project: ProjectOption = "seqfit",
     nproc: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes on this machine, one per GPU, such as 2; not inside torchrun or srun."),
+        Option(min=1, help="Processes on this machine, one per GPU, such as 2; not inside torchrun or srun."),
     ] = None,
     accelerate_config: Annotated[
-        Path | None, typer.Option(help="File of `accelerate config` that states processes and precision.")
+        Path | None, Option(help="File of `accelerate config` that states processes and precision.")
     ] = None,
     max_restarts: Annotated[
-        int, typer.Option(min=0, help="With --nproc: maximum number of restarts after a process died.")
+        int, Option(min=0, help="With --nproc: maximum number of restarts after a process died.")
     ] = 3,
-    grace: Annotated[int, typer.Option(min=1, help="With --nproc: seconds to finish the step after a signal.")] = 25,
+    grace: Annotated[int, Option(min=1, help="With --nproc: seconds to finish the step after a signal.")] = 25,
 ) -> None:
     """Fine-tune a model by a recipe, or with --data by one guessed from the columns; writes a run directory.
 

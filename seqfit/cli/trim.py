@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import OverridesArgument
 from seqfit.errors import RecipeError
@@ -24,19 +24,18 @@ _MEANINGS = {
 
 
 def command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder or Hub name.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write; it must not exist yet.")],
+    model: Annotated[str, Argument(metavar="MODEL", help="A model's folder or Hub name.")],
+    out: Annotated[Path, Argument(metavar="OUT", help="The folder to write; it must not exist yet.")],
     overrides: OverridesArgument = None,
     data: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Keep the tokens of this data or text file; may be repeated."),
+        list[Path] | None, Option(metavar="FILE", help="Keep the tokens of this data or text file; may be repeated.")
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Keep the tokens of all splits of this recipe's data, instead of --data.")
+        str | None, Option(help="Keep the tokens of all splits of this recipe's data, instead of --data.")
     ] = None,
     mode: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="data|language|N",
             help="Which tokens to keep. data: those that occur in the data; language: all of the data's writing "
             "systems; N: those that occur and the N most frequent others. Default: the recipe's "
@@ -44,7 +43,7 @@ def command(
         ),
     ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="Folder or Hub name of the tokenizer. Default: the model's own.")
+        str | None, Option(help="Folder or Hub name of the tokenizer. Default: the model's own.")
     ] = None,
 ) -> None:
     """Write a smaller model that has only the tokens that some data uses; plain transformers loads the folder.
