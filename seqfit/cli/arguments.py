@@ -56,7 +56,6 @@ def check_runs(words: Iterable[Path], command: str, *more: Kind) -> None:
 
 
 def parse_limit(text: str | None) -> int | None:
-    """--memory-limit in bytes."""
     try:
         return None if text is None else parse_bytes(text)
     except ValueError as error:

@@ -92,12 +92,25 @@ def command(
     lists = {"seeds": seeds, "gpus": gpu, "devices": device}
     options |= {name: split_list(text) for name, text in lists.items() if text is not None}
     varied: dict[str, list[str]] = {}
-    for field, values in map(_read_vary, vary or []):
-        varied.setdefault(field, []).extend(values)
+    for text in vary or []:
+        field, _, values = text.partition("=")
+        if not split_list(values):
+            raise RecipeError(
+                f"--vary is '{text}'",
+                "it is a field of the recipe and the values to try",
+                "Write it as --vary train.learning_rate=1e-4,3e-4",
+            )
+        varied.setdefault(field, []).extend(split_list(values))
     options |= {"vary": varied} if varied else {}
     if repeat is not None:
         others = {"overrides": overrides, "--matrix": matrix, "--out": out, "--resume": resume, "--dry-run": dry_run}
-        _check_nothing_else([name for name, value in (options | others).items() if value])
+        given = [name for name, value in (options | others).items() if value]
+        if given:
+            raise RecipeError(
+                f"--repeat is given with {given[0]}",
+                "a repeat has the options in the folder of its comparison",
+                "Give only the folder and --repeat",
+            )
         folder = Path(recipe)  # the repeat that ends last prints the tables and writes the page
         run_repeat(folder, repeat, lambda comparison: _show(comparison, folder))
         return
@@ -114,32 +127,9 @@ def command(
     _show(comparison, prepared.folder)
 
 
-def _check_nothing_else(given: list[str]) -> None:
-    if given:
-        raise RecipeError(
-            f"--repeat is given with {given[0]}",
-            "a repeat has the options in the folder of its comparison",
-            "Give only the folder and --repeat",
-        )
-
-
 def _show(comparison: Comparison, folder: Path) -> None:
     from seqfit.comparison import format_terminal
     from seqfit.reporting import report
 
     print(format_terminal(comparison, width=shutil.get_terminal_size((100, 24)).columns))
     print(f"comparison: {folder}\nreport: {report(folder)}")
-
-
-def _read_vary(text: str) -> tuple[str, list[str]]:
-    """'train.learning_rate=1e-4,3e-4' -> the field and its values."""
-    from seqfit.comparison import split_list
-
-    field, _, values = text.partition("=")
-    if not split_list(values):
-        raise RecipeError(
-            f"--vary is '{text}'",
-            "it is a field of the recipe and the values to try",
-            "Write it as --vary train.learning_rate=1e-4,3e-4",
-        )
-    return field, split_list(values)

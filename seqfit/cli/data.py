@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
         DataReport,
         ExampleView,
         HumanBaseline,
-        LeftOut,
         LengthSummary,
         SplitReport,
         TokenView,
@@ -90,9 +90,15 @@ def _list_parts(report: DataReport, width: int) -> list[RenderableType]:
     if report.splits:
         parts.append(_repeats(report))
     if report.left_out:
-        parts.append(_left_out(report.left_out))
+        parts.append(_rule("rows left out"))
+        parts += [
+            Text.assemble(f"{entry.split}, {entry.rows:,}: {entry.cause}  ", (", ".join(entry.examples), "dim"))
+            for entry in report.left_out
+        ]
     if report.human_baseline is not None:
-        parts.append(_baseline(report.human_baseline))
+        baseline = report.human_baseline
+        scores = "  ".join(f"{name} {value:.2f}" for name, value in baseline.scores.items())
+        parts += [_rule(f"human baseline on {baseline.rows} {baseline.split} rows"), Text(scores or "no scores")]
     return parts
 
 
@@ -271,12 +277,11 @@ def _example(example: ExampleView) -> RenderableType:
 
 def _tokens(view: TokenView) -> Text:
     text = Text()
-    for token in view.head:
-        text.append(token.text, "magenta" if token.special else "cyan").append(f":{token.token_id} ", "dim")
-    if view.left_out:
-        text.append(f"… {view.left_out:,} more … ", "dim")
-    for token in view.tail:
-        text.append(token.text, "magenta" if token.special else "cyan").append(f":{token.token_id} ", "dim")
+    for tokens, left_out in ((view.head, view.left_out), (view.tail, 0)):
+        for token in tokens:
+            text.append(token.text, "magenta" if token.special else "cyan").append(f":{token.token_id} ", "dim")
+        if left_out:
+            text.append(f"… {left_out:,} more … ", "dim")
     return text
 
 
@@ -305,27 +310,13 @@ def _repeats(report: DataReport) -> RenderableType:
     return Group(_rule("repeats and overlap"), within, *examples)
 
 
-def _left_out(entries: Sequence[LeftOut]) -> RenderableType:
-    lines = [
-        Text.assemble(f"{entry.split}, {entry.rows:,}: {entry.cause}  ", (", ".join(entry.examples), "dim"))
-        for entry in entries
-    ]
-    return Group(_rule("rows left out"), *lines)
-
-
-def _baseline(baseline: HumanBaseline) -> RenderableType:
-    scores = "  ".join(f"{name} {value:.2f}" for name, value in baseline.scores.items())
-    return Group(_rule(f"human baseline on {baseline.rows} {baseline.split} rows"), Text(scores or "no scores"))
-
-
 def _findings(findings: Sequence[str]) -> RenderableType:
-    lines: list[RenderableType] = [_rule("what to do")]
     if not findings:
-        return Group(*lines, Text("no problems found"), Text())
+        return Group(_rule("what to do"), Text("no problems found"), Text())
     table = Table.grid(padding=(0, 1))
     for finding in findings:
         table.add_row(Text("•", style="yellow"), Text(finding))
-    return Group(*lines, Padding(table, (0, 0, 1, 0)))
+    return Group(_rule("what to do"), Padding(table, (0, 0, 1, 0)))
 
 
 def _table(first: str, *others: str) -> Table:
@@ -406,14 +397,17 @@ def command(
 
     page = _choose_page(given, html)
     if try_rows is not None and page is None and not as_json:
-        _check_not_written(write_recipe)
+        if write_recipe is not None:
+            rule = "--try only shows and scores rows"
+            raise RecipeError("--write-recipe is given with --try", rule, "Leave one of them out")
         baseline = try_task(given, overrides or (), rows=try_rows, ask=_ask, task=task, model=model)
-        _print_baseline(baseline.rows, baseline.split, baseline.scores, baseline.absent)
+        _print_baseline(baseline)
         return
     with progress_bar() as progress:
         report = describe_data(given, overrides or (), task=task, model=model, rows=rows, progress=progress)
     if try_rows is not None and report.open_question is None:
-        baseline = try_task(given, overrides or (), rows=try_rows, ask=_ask_on_stderr, task=task, model=model)
+        ask = partial(_ask, err=True)  # standard output is for the report
+        baseline = try_task(given, overrides or (), rows=try_rows, ask=ask, task=task, model=model)
         report = replace(report, human_baseline=baseline)
     _show(report, page, as_json=as_json)
     if report.open_question is not None:
@@ -460,16 +454,6 @@ def _write_recipe(given: str, overrides: list[str], task: str | None, model: str
         raise RecipeError(f"{out} exists already", "A recipe is never overwritten", "Choose another name") from error
 
 
-def _check_not_written(write_recipe: Path | None) -> None:
-    if write_recipe is not None:
-        raise RecipeError(
-            "--write-recipe is given with --try", "--try only shows and scores rows", "Leave one of them out"
-        )
-
-
-# ---- a human baseline ----
-
-
 def _ask(question: TryQuestion, *, err: bool = False) -> str | None:
     """Show a row and read an answer; None after 'q' and at the end of standard input."""
     choices = question.choices[:_MOST_LISTED_LABELS]
@@ -491,14 +475,9 @@ def _ask(question: TryQuestion, *, err: bool = False) -> str | None:
     return answer
 
 
-def _ask_on_stderr(question: TryQuestion) -> str | None:
-    """The same on standard error, because standard output is for the report."""
-    return _ask(question, err=True)
-
-
-def _print_baseline(rows: int, split: str, scores: dict[str, float], absent: dict[str, str]) -> None:
-    listed = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
-    typer.echo(f"\nhuman baseline on {rows} {split} rows: {listed or 'no scores'}")
-    for reason in dict.fromkeys(absent.values()):
-        names = ", ".join(name for name, why in absent.items() if why == reason)
+def _print_baseline(baseline: HumanBaseline) -> None:
+    listed = "  ".join(f"{name} {value:.2f}" for name, value in baseline.scores.items())
+    typer.echo(f"\nhuman baseline on {baseline.rows} {baseline.split} rows: {listed or 'no scores'}")
+    for reason in dict.fromkeys(baseline.absent.values()):
+        names = ", ".join(name for name, why in baseline.absent.items() if why == reason)
         typer.echo(f"absent: {names} ({reason})")

@@ -60,12 +60,10 @@ def _run_selftest(as_json: bool) -> None:
     wrong = [check for check in checks if check.state == "wrong"]
     if as_json:
         print(json.dumps([dataclasses.asdict(check) for check in checks], indent=2, ensure_ascii=False))
+    elif wrong:
+        print(f"\n{len(wrong)} of {len(checks)} checks failed on {device}.")
     else:
-        print(
-            f"\n{len(wrong)} of {len(checks)} checks failed on {device}."
-            if wrong
-            else f"\nAll checks passed on {device}."
-        )
+        print(f"\nAll checks passed on {device}.")
     if wrong:
         raise typer.Exit(1)
 

@@ -1,16 +1,21 @@
-"""`seqfit evaluate RUN`: score the run's best checkpoint and write metrics and predictions."""
+"""`seqfit evaluate RUN`: score its best checkpoint; `seqfit predict RUN`: predictions for rows of a file or stdin."""
 
 from __future__ import annotations
 
+import itertools
+import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from seqfit.cli.arguments import OverridesArgument, check_runs
+from seqfit.cli.arguments import OverridesArgument, check_runs, progress_bar
+
+_ROWS_AT_ONCE = 256  # generated and printed together, so that a long file shows its first predictions soon
 
 
-def command(
+def evaluate(
     run: Annotated[Path, Argument(metavar="RUN", help="A run directory, for example runs/demo.")],
     overrides: OverridesArgument = None,
     data: Annotated[
@@ -31,19 +36,22 @@ def command(
     seqfit evaluate runs/demo --data new.csv --limit 500
     """
     check_runs([run], "evaluate")
-    from seqfit.cli.arguments import progress_bar
-    from seqfit.evaluation.evaluate import evaluate
+    from seqfit.evaluation.evaluate import evaluate as score_run
     from seqfit.reporting import report
     from seqfit.rundir import files
 
     results: dict[str, dict[str, Any]] = {}
     for column in ["before", "after"] if before else ["after"]:
         with progress_bar() as show:
-            results[column] = evaluate(
+            results[column] = score_run(
                 run, split, overrides or (), data=data, before=column == "before", limit=limit, progress=show
             )
     _print_scores(results)
-    _print_examples(results["after"]["predictions"][:examples])
+    for prediction in results["after"]["predictions"][:examples]:
+        source = prediction["source"]
+        print(f"source:     {source if len(source) <= 300 else source[:297] + '...'}")
+        print(f"prediction: {prediction['prediction']}")
+        print(f"reference:  {' | '.join(prediction['references'])}\n")
     print(f"written: {run / files.evaluation(results['after']['split'])}")
     print(f"summary: {report(run)}")
 
@@ -72,9 +80,50 @@ def _print_scores(results: dict[str, dict[str, Any]]) -> None:
         print(f"absent: {', '.join(names)} ({reason})")
 
 
-def _print_examples(predictions: list[dict[str, Any]]) -> None:
-    for prediction in predictions:
-        source = prediction["source"]
-        print(f"source:     {source if len(source) <= 300 else source[:297] + '...'}")
-        print(f"prediction: {prediction['prediction']}")
-        print(f"reference:  {' | '.join(prediction['references'])}\n")
+def predict(
+    run: Annotated[
+        Path, Argument(metavar="RUN", help="A run directory or a checkpoint folder, for example runs/demo.")
+    ],
+    fields: Annotated[
+        list[str] | None,
+        Argument(metavar="[COLUMN=TEXT]...", help="One row, for example question='Who?' context='...'."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        Option(
+            "--file",
+            "-f",
+            help="File with rows: .jsonl, .json, .csv, .tsv, .parquet, or text with one row per line; default: stdin.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, Option("--json", help="Print each row with its prediction as JSON (default: only predictions).")
+    ] = False,
+) -> None:
+    """Generate predictions for rows: given as COLUMN=TEXT, in a file, or on standard input.
+
+    A line of standard input is a JSON object with the template's columns, or their texts, separated by tabs. Example:
+    seqfit predict runs/demo question='Who wrote it?' context='Ada wrote it.'
+    """
+    check_runs([run], "predict", "model")
+    from seqfit.errors import DataError
+    from seqfit.evaluation import Predictor, rows_from_bytes, rows_from_fields, rows_from_file
+    from seqfit.paths import require_file
+
+    if fields and file is not None:
+        raise DataError("--file and COLUMN=TEXT are both given", "rows come from one of them", "Omit one")
+    if file is not None:
+        require_file(file, "--file")  # before torch loads the model
+    given = rows_from_fields(fields) if fields else None
+    predictor = Predictor(run)
+    if given is not None:
+        rows = iter(given)
+    else:
+        rows = rows_from_bytes(sys.stdin.buffer) if file is None else rows_from_file(file, predictor.columns)
+    while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+        for row, prediction in zip(some, predictor.predict(some), strict=True):
+            text = prediction.replace("\n", " ")
+            if as_json:
+                columns = {"source": row} if isinstance(row, str) else dict(row)
+                text = json.dumps(columns | {"prediction": prediction}, ensure_ascii=False)
+            print(text, flush=True)

@@ -1,4 +1,4 @@
-"""`seqfit status`, `seqfit logs`, `seqfit cancel`: submitted runs."""
+"""`seqfit status`, `logs`, `cancel`: submitted runs; `seqfit prefetch`: what a node without a network needs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, Option, echo
 
-from seqfit.cli.arguments import check_runs
+from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe, check_runs, progress_bar
 from seqfit.system import quote
 
 
@@ -99,3 +99,23 @@ def cancel(
 
     for line in cancel_runs(runs):
         print(line)
+
+
+def prefetch(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    no_tokenize: Annotated[
+        bool, Option("--no-tokenize", help="Only download; the job tokenizes the data itself (default: tokenize now).")
+    ] = False,
+) -> None:
+    """Download model, tokenizer and data on a login node, and tokenize the data, for nodes without a network.
+
+    Then submit with a profile that has offline: true. Weights are not loaded, so it takes little memory. Example:
+    seqfit prefetch t5-gsm8k
+    """
+    from seqfit.launch.download import download
+
+    check_recipe(recipe, "prefetch")
+    with progress_bar() as progress:
+        for line in download(recipe, overrides or (), tokenize=not no_tokenize, progress=progress):
+            echo(line)

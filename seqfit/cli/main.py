@@ -61,7 +61,8 @@ GROUPS: dict[str, dict[str, str]] = {
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 _SHARED = {  # command -> the module that it shares
     **dict.fromkeys(("ls", "cp", "show", "validate", "schema"), "recipes"),
-    **dict.fromkeys(("status", "logs", "cancel"), "jobs"),
+    **dict.fromkeys(("status", "logs", "cancel", "prefetch"), "jobs"),
+    **dict.fromkeys(("evaluate", "predict"), "evaluate"),
 }
 
 

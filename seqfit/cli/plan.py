@@ -32,13 +32,16 @@ _PARETO = "Pareto-optimal"
 
 
 def print_plan(report: PlanReport, *, explain: bool) -> None:
-    """The whole plan, for a terminal."""
     console = Console()
     steps = f"{format_count(report.total_steps)} steps of {format_count(report.real_tokens_per_step)} tokens on average"
     headline = f"{report.target}, {format_bytes(report.capacity_bytes)} usable; {steps}"
     console.print(Text(headline, style="bold"), soft_wrap=True)
     if report.stated is not None:
-        console.print(Text(_describe_stated(report, report.stated)), soft_wrap=True)
+        stated = report.stated
+        verdict = "fits" if stated.fits else f"does not fit: {stated.why_not}"
+        cause = "" if report.peak is None else f". Most of it: {report.peak.cause}"
+        needs = f"{format_bytes(stated.predicted_bytes)}, {format_seconds(stated.predicted_step_seconds)} per step"
+        console.print(Text(f"as the recipe says ({stated.label}): {needs}; {verdict}{cause}"), soft_wrap=True)
     if report.chosen is not None:
         for line in _describe_chosen(report, report.chosen):
             console.print(Text(line), soft_wrap=True)
@@ -104,30 +107,27 @@ def print_peak(console: Console, peak: PeakBreakdown, capacity_bytes: int) -> No
 
 
 def print_difference(before: PlanReport, after: PlanReport, changes: Sequence[str]) -> None:
-    """Two plans side by side."""
     table = Table("", "as it is", f"with {', '.join(changes)}", title="what if")
-    for name, first, second in _compare(before, after):
-        table.add_row(name, first, second)
+    for name, show in (
+        ("best strategy", lambda chosen: chosen.label),
+        ("tokens per micro-batch", lambda chosen: f"{chosen.micro_batch_tokens:,}"),
+        ("peak memory", lambda chosen: format_bytes(chosen.predicted_bytes)),
+        ("time per step", lambda chosen: format_seconds(chosen.predicted_step_seconds)),
+    ):
+        table.add_row(name, *("nothing fits" if plan.chosen is None else show(plan.chosen) for plan in (before, after)))
+    first, second = (min(one.predicted_bytes for one in plan.strategies) for plan in (before, after))
+    table.add_row("least memory of any strategy", format_bytes(first), format_bytes(second))
+    table.add_row("change", "", f"{'+' if second >= first else '-'}{format_share(abs(second / first - 1))}")
     Console().print(table)
 
 
 def print_rates(rates: Rates) -> None:
-    """What a calibration measured."""
     console = Console()
     console.print(Text(rates.source))
     for kind, rate in rates.flops_per_second.items():
         console.print(Text(f"  {kind}: {format_flops(rate)}"))
     call = f"{rates.call_seconds * 1e6:.1f} us per call"
     console.print(Text(f"  other kernels: {format_bytes(rates.bytes_per_second)}/s, {call}"))
-
-
-def _describe_stated(report: PlanReport, stated: PlannedStrategy) -> str:
-    verdict = "fits" if stated.fits else f"does not fit: {stated.why_not}"
-    cause = "" if report.peak is None else f". Most of it: {report.peak.cause}"
-    return (
-        f"as the recipe says ({stated.label}): {format_bytes(stated.predicted_bytes)}, "
-        f"{format_seconds(stated.predicted_step_seconds)} per step; {verdict}{cause}"
-    )
 
 
 def _describe_chosen(report: PlanReport, chosen: PlannedStrategy) -> Iterator[str]:
@@ -153,7 +153,8 @@ def _build_table(report: PlanReport) -> Table:
     table.add_column("", min_width=len(_PARETO))
     pareto = {(one.label, one.layout, one.micro_batch_tokens) for one in report.pareto}
     for one in sorted(report.strategies, key=lambda one: (not one.fits, one.predicted_step_seconds)):
-        is_chosen = _is_same(one, report.chosen)
+        chosen = report.chosen
+        is_chosen = chosen is not None and (one.label, one.layout) == (chosen.label, chosen.layout)
         notes = ["chosen"] if is_chosen else [one.why_not] if one.why_not and not (one.by_formula and one.fits) else []
         notes += [_PARETO] if (one.label, one.layout, one.micro_batch_tokens) in pareto else []
         cells = (
@@ -168,10 +169,6 @@ def _build_table(report: PlanReport) -> Table:
     return table
 
 
-def _is_same(one: PlannedStrategy, chosen: PlannedStrategy | None) -> bool:
-    return chosen is not None and (one.label, one.layout) == (chosen.label, chosen.layout)
-
-
 def _list_notes(report: PlanReport) -> Iterator[str]:
     if any(one.by_formula for one in report.strategies):
         yield (
@@ -183,20 +180,6 @@ def _list_notes(report: PlanReport) -> Iterator[str]:
     for refusal in report.refused:
         yield f"not tried: {refusal.what}: {refusal.why}"
     yield from report.events
-
-
-def _compare(before: PlanReport, after: PlanReport) -> Iterator[tuple[str, str, str]]:
-    for name, show in (
-        ("best strategy", lambda chosen: chosen.label),
-        ("tokens per micro-batch", lambda chosen: f"{chosen.micro_batch_tokens:,}"),
-        ("peak memory", lambda chosen: format_bytes(chosen.predicted_bytes)),
-        ("time per step", lambda chosen: format_seconds(chosen.predicted_step_seconds)),
-    ):
-        cells = [("nothing fits" if report.chosen is None else show(report.chosen)) for report in (before, after)]
-        yield name, cells[0], cells[1]
-    sizes = [min(one.predicted_bytes for one in report.strategies) for report in (before, after)]
-    yield "least memory of any strategy", format_bytes(sizes[0]), format_bytes(sizes[1])
-    yield "change", "", f"{'+' if sizes[1] >= sizes[0] else '-'}{format_share(abs(sizes[1] / sizes[0] - 1))}"
 
 
 def command(

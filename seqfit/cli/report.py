@@ -41,7 +41,12 @@ def command(
     Examples: seqfit report runs/demo; seqfit report runs --watch; seqfit report runs/a runs/b --figures figures
     """
     check_runs(runs, "report", "comparison", "folder")
-    _check_options(watch, writes=out is not None or figures is not None, serves=port is not None or no_open)
+    if watch and (out is not None or figures is not None):
+        raise RecipeError(
+            "--watch is given with --out or --figures", "a live page is served and not written", "Omit one of them"
+        )
+    if (port is not None or no_open) and not watch:
+        raise RecipeError("--port or --no-open is given without --watch", "only --watch serves a page", "Add --watch")
     if watch:
         from seqfit.reporting import find_runs
         from seqfit.reporting import watch as serve
@@ -59,17 +64,6 @@ def command(
 
         written = export_figures(*build_parts(runs), figures)
         typer.echo(f"{figures}: {len(written) // 2} charts as SVG and PNG, all of them in {written[-1].name}")
-
-
-def _check_options(watch: bool, *, writes: bool, serves: bool) -> None:
-    if watch and writes:
-        raise RecipeError(
-            "--watch is given with --out or --figures",
-            "a live page is served and not written",
-            "Omit one of them",
-        )
-    if serves and not watch:
-        raise RecipeError("--port or --no-open is given without --watch", "only --watch serves a page", "Add --watch")
 
 
 def _announce(url: str, *, opens: bool) -> None:

@@ -10,6 +10,7 @@ from typer import Argument, Option
 from seqfit.cli.arguments import OverridesArgument, check_recipe, parse_limit
 from seqfit.cli.track import Tool
 from seqfit.errors import RecipeError
+from seqfit.rundir import files
 from seqfit.system import quote
 
 if TYPE_CHECKING:
@@ -81,7 +82,6 @@ def command(
     A job that is preempted, loses a node or reaches its time limit is requeued and resumes exactly.
     """
     from seqfit.launch import ArrayRun, Resources, Site, prepare_job, submit_job
-    from seqfit.rundir import files
     from seqfit.validation import load_noted_recipe
 
     options = {
@@ -132,8 +132,7 @@ def _compare(
 ) -> None:
     from seqfit.comparison import prepare_repeats
 
-    is_file = Path(who).suffix in (".yaml", ".yml")
-    matrix = who if is_file else {"strategies": who}
+    matrix = who if Path(who).suffix in (".yaml", ".yml") else {"strategies": who}
     prepared = prepare_repeats(recipe, overrides, matrix, out, resources, site, is_dry=dry_run)
     if dry_run:
         print(prepared.job.text, end="")
@@ -153,8 +152,6 @@ def _check_comparison(others: dict[str, object]) -> None:
 
 
 def _print_next(submitted: Submitted) -> None:
-    from seqfit.rundir import files
-
     one, all_of_it = submitted.runs[0], submitted.folder
     print(f"job: {submitted.job}\njob file: {all_of_it / files.JOB}")
     print(
@@ -184,8 +181,6 @@ def _check_tool(track: Tool | None, project: str | None, *, is_here: bool) -> No
 
 def _check_nothing_else(given: list[str]) -> None:
     """The job file of a run has all options."""
-    from seqfit.rundir import files
-
     if given:
         raise RecipeError(
             f"'{given[0]}' is given with a run that was already submitted",

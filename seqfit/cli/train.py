@@ -12,6 +12,7 @@ from typer import Argument, Option
 from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, parse_limit
 from seqfit.cli.track import ProjectOption, Tool
 from seqfit.errors import RecipeError, SeqfitError
+from seqfit.rundir import files
 from seqfit.system import quiet_torch, quote
 
 if TYPE_CHECKING:
@@ -75,8 +76,6 @@ def command(
     checked = load_checked_recipe(given.recipe, given.overrides)  # mistakes are reported before torch is imported
     check_model_available(checked)
     quiet_torch()
-    from seqfit.rundir import files
-
     folder = _choose_folder(given.name, out, given.place, resume=resume)
     place, more = _choose_place(nproc, accelerate_config)
     if place is not None:
@@ -107,8 +106,6 @@ def command(
 
 def _choose_folder(name: str, out: Path | None, place: Path | None, *, resume: bool) -> Path:
     """Of the run that starts or continues."""
-    from seqfit.rundir import files
-
     if resume:
         from seqfit.training import find_earlier
 
@@ -179,5 +176,4 @@ def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextMan
     check_tool(tool)  # in every process, or the others would wait for the first one forever
     if not is_first_rank():
         return nullcontext()
-
     return TrackerProcess(folder, tool, project, report=lambda message: print(f"tracking: {message}", file=sys.stderr))

@@ -77,11 +77,8 @@ def _read_mode(text: str) -> Mode:
         return "language"
     if text.isdecimal():
         return int(text)
-    raise RecipeError(
-        f"--mode is '{text}'",
-        "It must be data, language or a number of additional tokens",
-        "Try --mode data",
-    )
+    rule = "It must be data, language or a number of additional tokens"
+    raise RecipeError(f"--mode is '{text}'", rule, "Try --mode data")
 
 
 def _print_report(report: TrimReport) -> None:
@@ -93,8 +90,13 @@ def _print_report(report: TrimReport) -> None:
     for reason, count in report.reasons.items():
         kept.add_row(f"{count:,}", format_share(count / report.tokens_before), f"{reason}: {_MEANINGS[reason]}")
     saved = Table("fp32", "before", "after", "saved", title="savings")
-    for row in _list_savings(report):
-        saved.add_row(*row)
+    before, after = report.parameters_before, report.parameters_after
+    saved.add_row("parameters", *map(format_count, (before, after, before - after)))
+    sizes = {"weights": report.weight_bytes, "weights, gradients, AdamW": report.training_bytes}
+    if report.logit_bytes is not None:
+        sizes["logits of a target token"] = report.logit_bytes
+    for name, (before, after) in sizes.items():
+        saved.add_row(name, *map(format_bytes, (before, after, before - after)))
     for table, numbers in ((kept, (0, 1)), (saved, (1, 2, 3))):
         for column in numbers:
             table.columns[column].justify = "right"
@@ -103,15 +105,3 @@ def _print_report(report: TrimReport) -> None:
     systems = ", ".join(system.capitalize() for system in report.writing_systems)
     console.print(Text(f"writing systems of the data: {systems or 'none'}"))
     console.print(Text(f"most frequent dropped tokens: {'  '.join(report.dropped_examples) or 'none'}", style="dim"))
-
-
-def _list_savings(report: TrimReport) -> list[tuple[str, str, str, str]]:
-    """Rows of the table: what, before, after, saved."""
-    before, after = report.parameters_before, report.parameters_after
-    sizes = {"weights": report.weight_bytes, "weights, gradients, AdamW": report.training_bytes}
-    if report.logit_bytes is not None:
-        sizes["logits of a target token"] = report.logit_bytes
-    return [
-        ("parameters", format_count(before), format_count(after), format_count(before - after)),
-        *((name, format_bytes(old), format_bytes(new), format_bytes(old - new)) for name, (old, new) in sizes.items()),
-    ]
