@@ -1,10 +1,7 @@
-"""`seqfit evaluate RUN`: score its best checkpoint; `seqfit predict RUN`: predictions for rows of a file or stdin."""
+"""`seqfit evaluate RUN`: score the run's best checkpoint and write metrics and predictions."""
 
 from __future__ import annotations
 
-import itertools
-import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,10 +9,8 @@ from typer import Argument, Option
 
 from seqfit.cli.arguments import OverridesArgument, check_runs, progress_bar
 
-_ROWS_AT_ONCE = 256  # generated and printed together, so that a long file shows its first predictions soon
 
-
-def evaluate(
+def command(
     run: Annotated[Path, Argument(metavar="RUN", help="A run directory, for example runs/demo.")],
     overrides: OverridesArgument = None,
     data: Annotated[
@@ -36,14 +31,14 @@ def evaluate(
     seqfit evaluate runs/demo --data new.csv --limit 500
     """
     check_runs([run], "evaluate")
-    from seqfit.evaluation.evaluate import evaluate as score_run
+    from seqfit.evaluation.evaluate import evaluate
     from seqfit.reporting import report
     from seqfit.rundir import files
 
     results: dict[str, dict[str, Any]] = {}
     for column in ["before", "after"] if before else ["after"]:
         with progress_bar() as show:
-            results[column] = score_run(
+            results[column] = evaluate(
                 run, split, overrides or (), data=data, before=column == "before", limit=limit, progress=show
             )
     _print_scores(results)
@@ -78,52 +73,3 @@ def _print_scores(results: dict[str, dict[str, Any]]) -> None:
     for reason in dict.fromkeys(after["absent"].values()):
         names = [name for name, why in after["absent"].items() if why == reason]
         print(f"absent: {', '.join(names)} ({reason})")
-
-
-def predict(
-    run: Annotated[
-        Path, Argument(metavar="RUN", help="A run directory or a checkpoint folder, for example runs/demo.")
-    ],
-    fields: Annotated[
-        list[str] | None,
-        Argument(metavar="[COLUMN=TEXT]...", help="One row, for example question='Who?' context='...'."),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        Option(
-            "--file",
-            "-f",
-            help="File with rows: .jsonl, .json, .csv, .tsv, .parquet, or text with one row per line; default: stdin.",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, Option("--json", help="Print each row with its prediction as JSON (default: only predictions).")
-    ] = False,
-) -> None:
-    """Generate predictions for rows: given as COLUMN=TEXT, in a file, or on standard input.
-
-    A line of standard input is a JSON object with the template's columns, or their texts, separated by tabs. Example:
-    seqfit predict runs/demo question='Who wrote it?' context='Ada wrote it.'
-    """
-    check_runs([run], "predict", "model")
-    from seqfit.errors import DataError
-    from seqfit.evaluation import Predictor, rows_from_bytes, rows_from_fields, rows_from_file
-    from seqfit.paths import require_file
-
-    if fields and file is not None:
-        raise DataError("--file and COLUMN=TEXT are both given", "rows come from one of them", "Omit one")
-    if file is not None:
-        require_file(file, "--file")  # before torch loads the model
-    given = rows_from_fields(fields) if fields else None
-    predictor = Predictor(run)
-    if given is not None:
-        rows = iter(given)
-    else:
-        rows = rows_from_bytes(sys.stdin.buffer) if file is None else rows_from_file(file, predictor.columns)
-    while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-        for row, prediction in zip(some, predictor.predict(some), strict=True):
-            text = prediction.replace("\n", " ")
-            if as_json:
-                columns = {"source": row} if isinstance(row, str) else dict(row)
-                text = json.dumps(columns | {"prediction": prediction}, ensure_ascii=False)
-            print(text, flush=True)

@@ -62,7 +62,6 @@ COMMANDS = {name: text for group in GROUPS.values() for name, text in group.item
 _SHARED = {  # command -> the module that it shares
     **dict.fromkeys(("ls", "cp", "show", "validate", "schema"), "recipes"),
     **dict.fromkeys(("status", "logs", "cancel", "prefetch"), "jobs"),
-    **dict.fromkeys(("evaluate", "predict"), "evaluate"),
 }
 
 
