@@ -271,7 +271,10 @@ def _mark_second_forms(columns: list[ColumnProfile], rows: Sequence[TemplateRow]
             if (
                 _agree(texts[path], texts[other], _without_tags) > 0.8
                 or (is_hinted and _agree(texts[path], texts[other], _letters) > 0.8)
-                or (_is_masked(texts[path], texts[other]) and _agree(texts[path], texts[other], _without_masks) > 0.8)
+                or (
+                    _is_masked(texts[path], texts[other])
+                    and _agree(texts[path], texts[other], lambda text: _letters(_MASK.sub("", text))) > 0.8
+                )
             ):
                 second = max((other, path), key=lambda one: (_distance(names[one]), _count_tags(texts[one])))
                 marked[second] = f"the same as {path if second == other else other}"
@@ -306,10 +309,6 @@ def _is_masked(first: list[str], second: list[str]) -> bool:
     """Whether one of the two has placeholders in most rows."""
     shares = sorted(_share("<" in text or "[" in text for text in texts) for texts in (first, second))
     return shares[1] > 0.5
-
-
-def _without_masks(text: str) -> str:
-    return _letters(_MASK.sub("", text))
 
 
 def _agree(first: list[str], second: list[str], form: Any) -> float:

@@ -108,8 +108,13 @@ def find_given(
     """Like `read_given`, but only locates data: nothing is guessed, and no model is needed yet."""
     if data is None and recipe is not None and _is_data(recipe, command, has_model=model is not None):
         data, recipe = recipe, None
+    if data is not None and recipe is not None:
+        raise RecipeError(
+            f"a recipe ({recipe}) and data are given",
+            "A recipe names its own data; data without a recipe is for guessing one",
+            "Leave one of them out, or change the recipe's data with data.path=FILE",
+        )
     if data is not None:
-        _check_one(recipe)
         return _place_data(data, overrides, task, model)
     if recipe is None or task is not None or model is not None:
         raise RecipeError(
@@ -157,15 +162,6 @@ def _is_data(given: object, command: str, *, has_model: bool) -> bool:
     return resolve(given, ("recipe", "run", "data", "folder", *hub), command).kind not in ("recipe", "run")
 
 
-def _check_one(recipe: object) -> None:
-    if recipe is not None:
-        raise RecipeError(
-            f"a recipe ({recipe}) and data are given",
-            "A recipe names its own data; data without a recipe is for guessing one",
-            "Leave one of them out, or change the recipe's data with data.path=FILE",
-        )
-
-
 def _place_data(data: Data, overrides: Sequence[str], task: str | None, model: str | None) -> Given:
     given_model, _ = apply_overrides({}, [word for word in overrides if word.startswith("model.")])
     stated = given_model.get("model", {})
@@ -173,8 +169,7 @@ def _place_data(data: Data, overrides: Sequence[str], task: str | None, model: s
     if isinstance(data, str | Path):
         return Given({}, tuple(overrides), Path(data).stem, str(data), task, model)
     stored = store_data(data)
-    label = f"data.label={stored.label}"
-    return Given({}, (label, *overrides), stored.label, str(stored.path), task, model)
+    return Given({}, (f"data.label={stored.label}", *overrides), stored.label, str(stored.path), task, model)
 
 
 def describe_data(

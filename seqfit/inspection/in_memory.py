@@ -94,15 +94,10 @@ def _write(tables: Mapping[str, pa.Table]) -> Path:
     return folder
 
 
-# ---- one table ----
-
-
 def _build_table(given: object) -> pa.Table:
     import pyarrow as pa
 
-    columns = _list_columns(given)
-    arrays = {name: _finish(_build_array(name, values)) for name, values in columns}
-    table = pa.table(arrays)
+    table = pa.table({name: _finish(_build_array(name, values)) for name, values in _list_columns(given)})
     if not table.num_rows or not table.num_columns:
         raise DataError(
             f"data ({_name_kind(given)}) has {table.num_rows} rows and {table.num_columns} columns",
@@ -213,9 +208,6 @@ def _cast_to_integers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
         return None
 
 
-# ---- one column ----
-
-
 def _build_array(name: str, values: Any) -> pa.ChunkedArray:
     import pyarrow as pa
 
@@ -240,19 +232,18 @@ def _to_texts(name: str, values: list[Any]) -> list[str | None]:
             "numbers",
             "Convert them to one type, or write the rows to a .jsonl file, which may mix types, and give its path",
         )
-    return [None if _is_missing(value) else _to_text(value) for value in values]
+    texts: list[str | None] = []
+    for value in values:
+        text = value if isinstance(value, str) else str(value)
+        is_bool = isinstance(value, bool) or type(value).__name__ == "bool"  # numpy's
+        texts.append(None if _is_missing(value) else text.lower() if is_bool else text)
+    return texts
 
 
 def _is_missing(value: Any) -> bool:
     """None, NaN, NaT and pandas' NA, which is neither equal to itself nor a truth value."""
     is_nan = isinstance(value, float) and value != value
     return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
-
-
-def _to_text(value: Any) -> str:
-    if isinstance(value, bool) or type(value).__name__ == "bool":  # numpy's
-        return "true" if value else "false"
-    return value if isinstance(value, str) else str(value)
 
 
 def _finish(column: pa.ChunkedArray) -> pa.ChunkedArray:

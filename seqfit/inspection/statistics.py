@@ -150,14 +150,16 @@ def measure_padding(
 ) -> list[PaddingWaste]:
     """Tokens computed per real token for each batching method; max_length pads (source, target) to `pad_to`."""
     shuffled = np.random.default_rng(seed).permutation(len(source))
-    everything = (len(source) * pad_to[0], len(source) * pad_to[1])
-    computed = {
-        "max_length": everything,
-        "dynamic": _padded_tokens(source, target, shuffled, batch),
-        "grouped": _padded_tokens(source, target, _group_by_length(source, target, shuffled, batch), batch),
-        "packed": (int(source.sum()), int(target.sum())),
-    }
+    window = batch * _WINDOW_BATCHES
+    windows = [shuffled[start : start + window] for start in range(0, len(shuffled), window)]
+    grouped = np.concatenate([rows[np.lexsort((target[rows], source[rows]))] for rows in windows])
     source_tokens, target_tokens = int(source.sum()), int(target.sum())
+    computed = {
+        "max_length": (len(source) * pad_to[0], len(source) * pad_to[1]),
+        "dynamic": _padded_tokens(source, target, shuffled, batch),
+        "grouped": _padded_tokens(source, target, grouped, batch),
+        "packed": (source_tokens, target_tokens),
+    }
     return [
         PaddingWaste(
             method,
@@ -167,13 +169,6 @@ def measure_padding(
         )
         for method, (padded_source, padded_target) in computed.items()
     ]
-
-
-def _group_by_length(source: _LengthArray, target: _LengthArray, order: _Rows, batch: int) -> _Rows:
-    """Windows of batches, each sorted by source and then target length."""
-    window = batch * _WINDOW_BATCHES
-    windows = [order[start : start + window] for start in range(0, len(order), window)]
-    return np.concatenate([rows[np.lexsort((target[rows], source[rows]))] for rows in windows])
 
 
 def _padded_tokens(source: _LengthArray, target: _LengthArray, order: _Rows, batch: int) -> tuple[int, int]:
@@ -295,8 +290,7 @@ def compare_text(before: str, after: str) -> tuple[Counter[str], bool]:
     if before == after:
         return Counter(), False
     had, has = _count_characters(before), _count_characters(after)
-    lost = had - has
-    gained = has - had
+    lost, gained = had - has, has - had
     lower_cased = False
     for character in [character for character in lost if character != character.lower()]:
         small = character.lower()
@@ -309,9 +303,7 @@ def compare_text(before: str, after: str) -> tuple[Counter[str], bool]:
 
 def name_character(character: str) -> str:
     """Its Unicode name; control characters have none and get their common name."""
-    if character in _CONTROL_NAMES:
-        return _CONTROL_NAMES[character]
-    return unicodedata.name(character, f"U+{ord(character):04X}")
+    return _CONTROL_NAMES.get(character) or unicodedata.name(character, f"U+{ord(character):04X}")
 
 
 def _count_characters(text: str) -> Counter[str]:

@@ -65,8 +65,8 @@ def find_task(columns: Sequence[ColumnProfile], hints: Hints) -> list[str]:
     if question is None and len(prose) == 2 and any(column.name.plain == "answer" for column in prose):
         tasks.append("generate")
     texts = [c for c in columns if c.not_text is None and not c.is_number and not c.has_few_values]
-    has_direction = text_readings.find_stated_direction(prose, hints) is not None
-    if has_direction or len(find_languages(column.path for column in texts)) > 1:
+    has_languages = len(find_languages(column.path for column in texts)) > 1
+    if has_languages or text_readings.find_stated_direction(prose, hints) is not None:
         tasks.append("translate")
     summary = find_named(prose, "summary", 0.9)
     if summary is not None and any(column.mean_chars > 2 * summary.mean_chars for column in prose):
@@ -171,11 +171,12 @@ class TaskGuess:
             rows = next(iter(self.samples.values()))
             if task == "qa" and sum("####" in render_template(found.best.target, row) for row in rows) > len(rows) / 2:
                 found = find_reading("math", columns, self.hints)  # answers end in a number, as those of GSM8K
+            doubt = "it has a score and a class" if task == "regression" else None
             titles = {c.path for c in columns if c.name.last in TITLES or c.name.last == "headlines"}
-            is_title = task == "summarize" and set(columns_of(found.best.target)) <= titles
-            if (is_title or task == "regression") and (rival := self._find_class(columns)) is not None:
-                headlines, scores = "the task could be to write headlines, or to classify", "it has a score and a class"
-                found = FoundReading(found.best, rival, headlines if is_title else scores)
+            if task == "summarize" and set(columns_of(found.best.target)) <= titles:
+                doubt = "the task could be to write headlines, or to classify"
+            if doubt is not None and (rival := self._find_class(columns)) is not None:
+                found = FoundReading(found.best, rival, doubt)
             return self._prefer_given(found)
         raise self._no_task(columns)
 

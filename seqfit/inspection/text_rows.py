@@ -129,10 +129,7 @@ class BadRowCount:
 def _find_cause(error: SeqfitError, row_id: str) -> str:
     """The same text for rows with the same mistake: the first sentence of the message, without the row's id."""
     cause = getattr(error, "cause", None)
-    if isinstance(cause, str):
-        return cause
-    first = str(error).partition(". ")[0]
-    return first.removeprefix(f"Row {row_id} has ")
+    return cause if isinstance(cause, str) else str(error).partition(". ")[0].removeprefix(f"Row {row_id} has ")
 
 
 @dataclass(frozen=True)
