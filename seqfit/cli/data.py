@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,9 @@ _MOST_FREQUENT = 10
 _MOST_CLASSES = 30
 _MOST_COLUMNS = 40
 _LEAST_EXAMPLE = 16  # characters, however narrow the terminal is
+_PAGE_ENDINGS = (".html", ".htm")
+_ENDS = "q"
+_MOST_LISTED_LABELS = 30
 
 
 def print_report(report: DataReport, console: Console | None = None) -> None:
@@ -84,7 +87,9 @@ def _list_parts(report: DataReport, width: int) -> list[RenderableType]:
     if report.columns:
         parts.append(_columns(report.columns, width))
     if report.first_rows:
-        parts += [_rule("first rows"), *map(_first_row, report.first_rows)]
+        parts.append(_rule("first rows"))
+    for row in report.first_rows:
+        parts += [_grid([(name, Text(value)) for name, value in row.items()]), Text()]
     parts += [_split(split, report.unit, is_first=number == 0) for number, split in enumerate(report.splits)]
     parts += [_example(example) for split in report.splits[:1] for example in split.examples]
     if report.splits:
@@ -149,13 +154,14 @@ def _columns(columns: Sequence[ColumnView], width: int) -> RenderableType:
     return Group(_rule(f"columns, in the first {max(column.rows for column in columns):,} rows"), table, *rest)
 
 
-def _first_row(row: Mapping[str, str]) -> RenderableType:
+def _grid(rows: Sequence[tuple[str, Text]]) -> Table:
+    """Names on the left, in grey, and their texts."""
     lines = Table.grid(padding=(0, 2))
     lines.add_column(style="dim", no_wrap=True)
     lines.add_column()
-    for name, value in row.items():
-        lines.add_row(Text(name), Text(value))
-    return Group(lines, Text())
+    for name, text in rows:
+        lines.add_row(Text(name), text)
+    return lines
 
 
 def _split(split: SplitReport, unit: str, *, is_first: bool) -> RenderableType:
@@ -264,15 +270,11 @@ def _lost(split: SplitReport) -> Text | None:
 
 
 def _example(example: ExampleView) -> RenderableType:
-    lines = Table.grid(padding=(0, 2))
-    lines.add_column(style="dim", no_wrap=True)
-    lines.add_column()
     sides = (("source", example.source, example.source_tokens), ("target", example.target, example.target_tokens))
+    rows: list[tuple[str, Text]] = []
     for side, text, tokens in sides:
-        lines.add_row(side, Text(_shorten(text)))
-        if tokens is not None:
-            lines.add_row("", _tokens(tokens))
-    return Group(Text(), Rule(Text(f"example {example.row_id}"), align="left", style="dim"), lines)
+        rows += [(side, Text(_shorten(text))), *([] if tokens is None else [("", _tokens(tokens))])]
+    return Group(Text(), Rule(Text(f"example {example.row_id}"), align="left", style="dim"), _grid(rows))
 
 
 def _tokens(view: TokenView) -> Text:
@@ -325,11 +327,6 @@ def _table(first: str, *others: str) -> Table:
     for name in others:
         table.add_column(name, justify="right")
     return table
-
-
-_PAGE_ENDINGS = (".html", ".htm")
-_ENDS = "q"
-_MOST_LISTED_LABELS = 30
 
 
 def rewrite_arguments(arguments: list[str]) -> list[str]:
@@ -395,7 +392,10 @@ def command(
     """
     from seqfit.inspection import describe_data, try_task
 
-    page = _choose_page(given, html)
+    if html and not html.endswith(_PAGE_ENDINGS):
+        change = f"Use --html {html}.html, or --html without a file"
+        raise RecipeError(f"--html is '{html}'", "The file must end in .html", change)
+    page = None if html is None else Path(html or f"{Path(given).stem or 'this'}-data.html")
     if try_rows is not None and page is None and not as_json:
         if write_recipe is not None:
             rule = "--try only shows and scores rows"
@@ -409,15 +409,6 @@ def command(
         ask = partial(_ask, err=True)  # standard output is for the report
         baseline = try_task(given, overrides or (), rows=try_rows, ask=ask, task=task, model=model)
         report = replace(report, human_baseline=baseline)
-    _show(report, page, as_json=as_json)
-    if report.open_question is not None:
-        raise typer.Exit(RecipeError.exit_code)
-    if write_recipe is not None:
-        _write_recipe(given, overrides or [], task, model, write_recipe)
-        typer.echo(f"recipe: {write_recipe}", err=as_json)
-
-
-def _show(report: DataReport, page: Path | None, *, as_json: bool) -> None:
     if page is not None:  # first, because the reader of a pipe may close it before the last line
         from seqfit.reporting import write_data_page
 
@@ -428,16 +419,11 @@ def _show(report: DataReport, page: Path | None, *, as_json: bool) -> None:
         print_report(report)
     if page is not None:
         typer.echo(page, err=as_json)
-
-
-def _choose_page(given: str, html: str | None) -> Path | None:
-    if html is None:
-        return None
-    if html and not html.endswith(_PAGE_ENDINGS):
-        raise RecipeError(
-            f"--html is '{html}'", "The file must end in .html", f"Use --html {html}.html, or --html without a file"
-        )
-    return Path(html or f"{Path(given).stem or 'this'}-data.html")
+    if report.open_question is not None:
+        raise typer.Exit(RecipeError.exit_code)
+    if write_recipe is not None:
+        _write_recipe(given, overrides or [], task, model, write_recipe)
+        typer.echo(f"recipe: {write_recipe}", err=as_json)
 
 
 def _write_recipe(given: str, overrides: list[str], task: str | None, model: str | None, out: Path) -> None:

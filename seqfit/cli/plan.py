@@ -24,7 +24,7 @@ from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from seqfit.planning import PeakBreakdown, PlannedStrategy, PlanReport, Rates
+    from seqfit.planning import PeakBreakdown, PlanReport, Rates
 
 
 _BAR = 24
@@ -43,7 +43,16 @@ def print_plan(report: PlanReport, *, explain: bool) -> None:
         needs = f"{format_bytes(stated.predicted_bytes)}, {format_seconds(stated.predicted_step_seconds)} per step"
         console.print(Text(f"as the recipe says ({stated.label}): {needs}; {verdict}{cause}"), soft_wrap=True)
     if report.chosen is not None:
-        for line in _describe_chosen(report, report.chosen):
+        chosen = report.chosen
+        rate = report.real_tokens_per_step / chosen.predicted_step_seconds
+        total = chosen.predicted_step_seconds * report.total_steps
+        best = (
+            f"best: {chosen.label}, {chosen.micro_batch_tokens} tokens per micro-batch: "
+            f"{format_bytes(chosen.predicted_bytes)}, {format_seconds(chosen.predicted_step_seconds)} per step "
+            f"({format_count(rate)} tokens/s), {format_seconds(total)} in total"
+        )
+        use_it = f"use it: seqfit train RECIPE {' '.join(map(quote, chosen.overrides))}"
+        for line in (best, f"time estimated from: {report.rates_source}", use_it):
             console.print(Text(line), soft_wrap=True)
     else:
         console.print(Text(describe_shortage(report)), soft_wrap=True)
@@ -87,7 +96,6 @@ def describe_shortage(report: PlanReport) -> str:
 
 
 def print_peak(console: Console, peak: PeakBreakdown, capacity_bytes: int) -> None:
-    """What the peak consists of, as a tree with bars."""
     console.print(Text(f"\nPeak memory of {peak.label}: mostly {peak.cause}", style="bold"), soft_wrap=True)
     table = Table("", "peak memory", "", box=None, pad_edge=False)
     table.columns[1].justify = "right"
@@ -128,18 +136,6 @@ def print_rates(rates: Rates) -> None:
         console.print(Text(f"  {kind}: {format_flops(rate)}"))
     call = f"{rates.call_seconds * 1e6:.1f} us per call"
     console.print(Text(f"  other kernels: {format_bytes(rates.bytes_per_second)}/s, {call}"))
-
-
-def _describe_chosen(report: PlanReport, chosen: PlannedStrategy) -> Iterator[str]:
-    rate = report.real_tokens_per_step / chosen.predicted_step_seconds
-    total = chosen.predicted_step_seconds * report.total_steps
-    yield (
-        f"best: {chosen.label}, {chosen.micro_batch_tokens} tokens per micro-batch: "
-        f"{format_bytes(chosen.predicted_bytes)}, {format_seconds(chosen.predicted_step_seconds)} per step "
-        f"({format_count(rate)} tokens/s), {format_seconds(total)} in total"
-    )
-    yield f"time estimated from: {report.rates_source}"
-    yield f"use it: seqfit train RECIPE {' '.join(map(quote, chosen.overrides))}"
 
 
 def _build_table(report: PlanReport) -> Table:

@@ -23,16 +23,7 @@ from seqfit.rundir import files
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from seqfit.profiling import (
-        Finding,
-        MemoryTimeline,
-        ModuleRow,
-        Profile,
-        Proof,
-        SyncRow,
-        TimeRow,
-        TraceSummary,
-    )
+    from seqfit.profiling import Finding, MemoryTimeline, ModuleRow, Profile, Proof, SyncRow, TimeRow, TraceSummary
 
 
 _MOST_ROWS = 12
@@ -101,7 +92,6 @@ def print_summary(summary: TraceSummary, console: Console | None = None) -> None
 
 
 def print_steps(summary: TraceSummary) -> None:
-    """How many steps a trace has, how they were found, and how long they take."""
     if summary.steps_by:
         times = f"{_short(summary.mean_step_seconds)} per step on average (median {_short(summary.step_seconds)})"
         what = f"{summary.steps} steps, {times}; steps found by {summary.steps_by}"

@@ -76,7 +76,12 @@ def command(
     checked = load_checked_recipe(given.recipe, given.overrides)  # mistakes are reported before torch is imported
     check_model_available(checked)
     quiet_torch()
-    folder = _choose_folder(given.name, out, given.place, resume=resume)
+    earlier = None
+    if resume:
+        from seqfit.training import find_earlier
+
+        earlier = find_earlier(given.name, out, given.place)
+    folder = earlier.path if earlier is not None else out or files.new_run(given.name)
     place, more = _choose_place(nproc, accelerate_config)
     if place is not None:
         from seqfit.launch import launch_local
@@ -102,17 +107,6 @@ def command(
     if given.data is not None:
         print(f"recipe: {run.path / files.RECIPE}, to change and train again")
     print(f"run: {run.path}\nsummary: {_report(run.path)}\nnext: seqfit evaluate {quote(run.path)}")
-
-
-def _choose_folder(name: str, out: Path | None, place: Path | None, *, resume: bool) -> Path:
-    """Of the run that starts or continues."""
-    if resume:
-        from seqfit.training import find_earlier
-
-        earlier = find_earlier(name, out, place)
-        if earlier is not None:
-            return earlier.path
-    return out or files.new_run(name)
 
 
 def _report(run: Path) -> str:

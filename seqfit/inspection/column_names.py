@@ -119,7 +119,6 @@ def score_role(name: Name, role: str) -> float:
 
 
 def is_role(name: Name) -> bool:
-    """Whether a name says what its column holds."""
     return any(score_role(name, role) >= 0.8 for role in name_words.ROLES) or _score_label(name) >= 0.5
 
 

@@ -64,6 +64,7 @@ _NUMBERS = re.compile(r"[-+]?[\d.]+([ ,;|]+[-+]?[\d.]+)+")  # 0 0 1 0: the label
 _MASK = re.compile(r"<[\w ]+>|\[[A-Z_0-9]+\]|\d+([.,]\d+)*")  # <NUM0>, [MASK], 12.5
 _VECTOR = re.compile(r"[01]( [01]){2,}")
 _LIST_AS_TEXT = re.compile(r"\[.*\]$|\{.*\}$", re.DOTALL)
+_FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"}, {"yes", "no"}, {"y", "n"}, {"0"}, {"1"}, {"false"}, {"0.0"})
 
 
 @dataclass(frozen=True)
@@ -134,9 +135,6 @@ class ColumnProfile:
     @property
     def filled_share(self) -> float:
         return self.filled / max(1, self.rows)
-
-
-_FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"}, {"yes", "no"}, {"y", "n"}, {"0"}, {"1"}, {"false"}, {"0.0"})
 
 
 def profile_columns(rows: Sequence[TemplateRow]) -> list[ColumnProfile]:

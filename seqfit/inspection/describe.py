@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from seqfit.data import DataTable, TextEncoder, TokenizedSplit, find_tables, prepare_data
 from seqfit.errors import format_error
+from seqfit.inspection import statistics
 from seqfit.inspection.findings import find_problems
 from seqfit.inspection.report import (
     DataReport,
@@ -43,20 +44,7 @@ from seqfit.inspection.report import (
     describe_columns,
     show_value,
 )
-from seqfit.inspection.statistics import (
-    LossCount,
-    RowHasher,
-    RowHashes,
-    _LengthArray,
-    count_classes,
-    count_several_targets,
-    find_same_pairs,
-    find_shared_groups,
-    find_shared_sources,
-    measure_limits,
-    measure_padding,
-    summarise_lengths,
-)
+from seqfit.inspection.statistics import LengthArray, LossCount, RowHasher, RowHashes, summarise_lengths
 from seqfit.inspection.text_rows import WordSplit, read_words
 from seqfit.progress import Progress
 from seqfit.recipe import SPLITS, Recipe, SourceRecipe, TaskRecipe
@@ -197,7 +185,7 @@ def _too_many_left_out(recipe: Recipe, reports: Sequence[SplitReport], left_out:
 
 def _describe_word_split(task: TaskRecipe, name: str, split: WordSplit) -> SplitReport:
     per_source = np.bincount(split.source_index, minlength=len(split.titles))
-    same, rows = find_same_pairs(split.hashes), _spread(len(split), _EXAMPLES)
+    same, rows = statistics.find_same_pairs(split.hashes), _spread(len(split), _EXAMPLES)
     *examples, repeated = split.texts([*rows, int(same[0]) if len(same) else rows[0]])
     return SplitReport(
         name=name,
@@ -210,17 +198,17 @@ def _describe_word_split(task: TaskRecipe, name: str, split: WordSplit) -> Split
         batch_examples=0,
         round_trip=None,
         repeats=Duplicates(
-            len(same), count_several_targets(split.hashes), example=repeated.source if len(same) else None
+            len(same), statistics.count_several_targets(split.hashes), example=repeated.source if len(same) else None
         ),
         examples=tuple(ExampleView(example.id, example.source, example.target) for example in examples),
         limits=_measure_limits(split.source_lengths, split.target_lengths, "words"),
-        classes=count_classes(task, split.targets),
+        classes=statistics.count_classes(task, split.targets),
     )
 
 
-def _measure_limits(source: _LengthArray, target: _LengthArray, unit: LengthUnit) -> dict[str, tuple[LimitEffect, ...]]:
+def _measure_limits(source: LengthArray, target: LengthArray, unit: LengthUnit) -> dict[str, tuple[LimitEffect, ...]]:
     sides = {"source": source, "target": target}
-    return {side: measure_limits(lengths, unit) for side, lengths in sides.items() if lengths.any()}
+    return {side: statistics.measure_limits(lengths, unit) for side, lengths in sides.items() if lengths.any()}
 
 
 def _describe_overlaps(
@@ -233,7 +221,7 @@ def _describe_overlaps(
         if train is None or name == "train":
             continue
         split = splits[name]
-        sources, groups = find_shared_sources(own, train), find_shared_groups(own, train)
+        sources, groups = statistics.find_shared_sources(own, train), statistics.find_shared_groups(own, train)
         shared = sources if len(sources) else groups
         example = None
         if len(shared):
@@ -262,7 +250,7 @@ class _SplitDescription:
         batch, tokens = self._recipe.train.examples_per_step or 1, self._recipe.train.batch_tokens
         if tokens is not None:
             batch = max(1, round(tokens / float(source.mean() + target.mean())))
-        same = find_same_pairs(hashes)
+        same = statistics.find_same_pairs(hashes)
         example = split.text(int(same[0])).source if len(same) else None
         per_source = np.bincount(split.source_index, minlength=len(split.titles))
         return SplitReport(
@@ -275,10 +263,10 @@ class _SplitDescription:
             padding=tuple(self._measure_padding(source, target, batch)),
             batch_examples=batch,
             round_trip=self._round_trip(name, split),
-            repeats=Duplicates(len(same), count_several_targets(hashes), example),
+            repeats=Duplicates(len(same), statistics.count_several_targets(hashes), example),
             examples=tuple(self._view(split, row) for row in _spread(len(split), _EXAMPLES)),
             limits=_measure_limits(source, target, "tokens"),
-            classes=count_classes(self._task, targets),
+            classes=statistics.count_classes(self._task, targets),
         )
 
     def hash(self, name: str, split: TokenizedSplit) -> tuple[RowHashes, Counter[str]]:
@@ -298,11 +286,11 @@ class _SplitDescription:
             yield row
         self._progress(what, len(rows), len(rows))
 
-    def _measure_padding(self, source: _LengthArray, target: _LengthArray, batch: int) -> list[PaddingWaste]:
+    def _measure_padding(self, source: LengthArray, target: LengthArray, batch: int) -> list[PaddingWaste]:
         limits = (self._task.max_source_tokens, self._task.max_target_tokens)
         pad_to = (limits[0] or int(source.max()), limits[1] or int(target.max()))
         truncated = np.minimum(source, pad_to[0]), np.minimum(target, 0 if self._has_head else pad_to[1])
-        return measure_padding(*truncated, batch, pad_to, self._recipe.seed)
+        return statistics.measure_padding(*truncated, batch, pad_to, self._recipe.seed)
 
     def _count_tokens(self, name: str, split: TokenizedSplit) -> TokenUse:
         counts = split.token_counts(self._encoder.vocabulary)

@@ -21,18 +21,10 @@ from typing import Any
 
 from seqfit.data import BadRow, DataTable, find_tables, name_words
 from seqfit.errors import DataError, RecipeError, did_you_mean
+from seqfit.inspection import record_kinds
 from seqfit.inspection.column_names import find_languages
 from seqfit.inspection.columns import NAMES_OF_SPLITS, profile_columns
 from seqfit.inspection.reading import Hints
-from seqfit.inspection.record_kinds import (
-    BLOCK_SAMPLE,
-    find_unfolding,
-    find_used_records,
-    refuse_blocks,
-    refuse_pairs_in_rows,
-    refuse_token_labels,
-    refuse_turns_in_rows,
-)
 from seqfit.inspection.second_look import find_deciding_column, find_labels, find_suspicions
 from seqfit.inspection.task_guess import TASKS, TaskGuess, Unsure
 from seqfit.inspection.text_language import find_language
@@ -96,17 +88,18 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
     samples = {name: sample_rows(table) for name, table in tables.items()}
     first = next(iter(samples))
     _require_rows(samples[first], tables[first])
-    unfolding = find_unfolding(samples[first], source, wanted, given["task"])
+    unfolding = record_kinds.find_unfolding(samples[first], source, wanted, given["task"])
     if unfolding:
         source = source.model_copy(update=unfolding)
         notes += [f"data.{name}: each record of '{path}' is a row" for name, path in unfolding.items()]
         tables = find_tables(source, named)
         samples = {name: sample_rows(table) for name, table in tables.items()}
         _require_rows(samples[first], tables[first])
-    refuse_blocks([r for r in itertools.islice(tables[first].read(), BLOCK_SAMPLE) if r], source.title, given["task"])
-    refuse_token_labels(samples[first], source.title, given["task"])
-    refuse_turns_in_rows(samples[first], source.title, wanted, given["task"])
-    refuse_pairs_in_rows(samples[first], source.title, wanted, given["task"])
+    lines = [row for row in itertools.islice(tables[first].read(), record_kinds.BLOCK_SAMPLE) if row]
+    record_kinds.refuse_blocks(lines, source.title, given["task"])
+    record_kinds.refuse_token_labels(samples[first], source.title, given["task"])
+    record_kinds.refuse_turns_in_rows(samples[first], source.title, wanted, given["task"])
+    record_kinds.refuse_pairs_in_rows(samples[first], source.title, wanted, given["task"])
     if tables.keys().isdisjoint(SPLITS) and (column := _find_split_column(samples[first])) is not None:
         source = source.model_copy(update={"split_column": column})
         tables = find_tables(source, named)
@@ -120,9 +113,9 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
         raise
     except RecipeError as error:
         raise RecipeError(f"{error}{_mention_files(source, tables)}") from error
-    if not unfolding and (records := find_used_records(task_values | given["task"], samples[first])) is not None:
-        return guess_recipe(data, task, model, [*overrides, f"data.each={records}"])
     final = task_values | given["task"]
+    if not unfolding and (records := record_kinds.find_used_records(final, samples[first])) is not None:
+        return guess_recipe(data, task, model, [*overrides, f"data.each={records}"])
     if "source" not in given["task"] and (column := find_deciding_column(final, tables)) is not None:
         raise _open_source(hints.title, final, column)
     if model is not None and "kind" not in given["model"]:

@@ -21,12 +21,31 @@ from typing import Any
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.column_names import AGREED, score_role
 from seqfit.inspection.columns import ColumnProfile
-from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, length_of, list_or
+from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, length_of
 from seqfit.tasks import TemplateRow, columns_of, render_list, render_template
 
 _CLEAR = 0.35  # the margin of the best label column over the second
 _MOSTLY_EMPTY = 0.05  # share of filled rows: the result of a stray separator
 _FEWEST_FLAGS = 3  # columns of 0 and 1 that together are labels
+_ABOUT_SCORES = {
+    *("vote", "votes", "count", "counts", "std", "stdev", "sd", "var", "variance", "dispersion", "n", "num", "number"),
+    *("min", "max", "year", "id", "length", "words", "sentences", "paragraphs", "ci", "se", "sem"),
+}
+_TEXT_PAIRS = (
+    *({"premise", "hypothesis"}, {"claim", "evidence"}, {"question", "passage"}, {"query", "document"}),
+    *({"question", "answer"}, {"question", "sentence"}, {"query", "passage"}, {"context", "response"}),
+    *({"cause", "effect"}, {"headline", "body"}, {"statement", "evidence"}, {"source", "target"}, {"q", "a"}),
+    *({"text", "hypothesis"}, {"target", "tweet"}, {"aspect", "sentence"}, {"question", "context"}),
+)
+_REPLIES = {"response", "responses", "reply", "replies", "answers"}
+_NOT_LABELS = {
+    *("id", "confidence", "count", "num", "number", "length", "year", "lang", "language", "source", "annotator"),
+    *("worker", "votes", "cost", "agreement"),
+}
+_SEPARATORS = (",", ";", "|")
+_NUMBERED = re.compile(r"\d+(\.0+)?")
+_LETTERED = re.compile(r"\(?[A-Za-z][).:]?")
+_MOST_NUMBERED_CLASSES = 20  # more different whole numbers are probably a scale
 
 
 def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "classify") -> FoundReading:
@@ -54,8 +73,8 @@ def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "cl
         best = _class_reading(task, [rival, *texts] if is_aspect and rival not in texts else texts, label)
         other = _class_reading(task, [c for c in texts if c is not rival], rival)
         also = f", and {' and '.join(column.path for column in doubt)} could be part of the text" if doubt else ""
-        names = list_or([c.path for c in [label, *rivals[:5]]])
-        return FoundReading(best, other, f"{names} could be the label{also}")
+        *paths, last = (c.path for c in [label, *rivals[:5]])
+        return FoundReading(best, other, f"{', '.join(paths)} or {last} could be the label{also}")
     if task == "regression" and len(candidates) > 1 and _name_score(label) - _name_score(candidates[1]) < _CLEAR:
         shown = ", ".join(column.path for column in candidates[:6])
         other = _class_reading(task, texts, candidates[1])
@@ -79,12 +98,6 @@ def _find_score_columns(columns: Sequence[ColumnProfile], candidates: list[Colum
 def _name_score(column: ColumnProfile) -> float:
     """How clearly its name says that it is the score; a mean opinion is one."""
     return max(score_role(column.name, "label"), 0.5 if column.name.words & {"mos", "mean", "average", "avg"} else 0.0)
-
-
-_ABOUT_SCORES = {
-    *("vote", "votes", "count", "counts", "std", "stdev", "sd", "var", "variance", "dispersion", "n", "num", "number"),
-    *("min", "max", "year", "id", "length", "words", "sentences", "paragraphs", "ci", "se", "sem"),
-}
 
 
 def _find_flag_or_set(columns: Sequence[ColumnProfile], flags: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
@@ -169,17 +182,6 @@ def _is_family(texts: Sequence[ColumnProfile]) -> bool:
     names = {column.name.plain for column in texts}
     numbered = len(names) == 1 and names != {"column"} and all(column.name.number for column in texts)
     return numbered or any(pair <= names for pair in _TEXT_PAIRS)
-
-
-_TEXT_PAIRS = (
-    *({"premise", "hypothesis"}, {"claim", "evidence"}, {"question", "passage"}, {"query", "document"}),
-    *({"question", "answer"}, {"question", "sentence"}, {"query", "passage"}, {"context", "response"}),
-    *({"cause", "effect"}, {"headline", "body"}, {"statement", "evidence"}, {"source", "target"}, {"q", "a"}),
-    *({"text", "hypothesis"}, {"target", "tweet"}, {"aspect", "sentence"}, {"question", "context"}),
-)
-
-
-_REPLIES = {"response", "responses", "reply", "replies", "answers"}
 
 
 def _find_texts(
@@ -279,12 +281,6 @@ def score_label(column: ColumnProfile) -> float:
     return name + content - (0.4 if column.filled_share < 0.5 else 0.0)
 
 
-_NOT_LABELS = {
-    *("id", "confidence", "count", "num", "number", "length", "year", "lang", "language", "source", "annotator"),
-    *("worker", "votes", "cost", "agreement"),
-}
-
-
 def _first_word(column: ColumnProfile) -> set[str]:
     """The common beginning of a family of columns: {'hs'} of HS_Gender."""
     first, *rest = re.split(r"[_\W]+", column.path.lower(), maxsplit=1)
@@ -305,12 +301,6 @@ def find_flags(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
     inside = {c.path.rpartition(".")[0] for c in flags}  # {"cats": {"A": 0, "B": 1}} is one set of labels
     fewest = 2 if len(inside) == 1 and "" not in inside else _FEWEST_FLAGS
     return flags if len(flags) >= fewest and not strong else []
-
-
-_SEPARATORS = (",", ";", "|")
-_NUMBERED = re.compile(r"\d+(\.0+)?")
-_LETTERED = re.compile(r"\(?[A-Za-z][).:]?")
-_MOST_NUMBERED_CLASSES = 20  # more different whole numbers are probably a scale
 
 
 @dataclass(frozen=True)

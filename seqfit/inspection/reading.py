@@ -52,11 +52,7 @@ class Hints:
 
 
 class Missing(Exception):
-    """No column has these roles."""
-
-    def __init__(self, *roles: str) -> None:
-        super().__init__(*roles)
-        self.roles = roles
+    """No column has these roles, which are its `args`."""
 
 
 def rank_named(
@@ -76,19 +72,5 @@ def find_named(
     return max(found, key=lambda column: score_role(column.name, role), default=None)
 
 
-def find_most_questions(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
-    questions = [c for c in columns if c.is_prose and c.question_share > 0.5]
-    return max(questions, key=lambda column: column.question_share, default=None)
-
-
-def find_longest(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
-    return max((c for c in columns if c.is_prose), key=length_of, default=None)
-
-
 def length_of(column: ColumnProfile) -> float:
     return column.mean_chars
-
-
-def list_or(names: Sequence[str]) -> str:
-    """'a or b', 'a, b or c'."""
-    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -23,6 +23,16 @@ from seqfit.recipe import TaskRecipe
 from seqfit.tasks import TemplateRow, columns_of
 
 LengthUnit = Literal["tokens", "words"]
+DESCRIBED_ROWS = 10_000  # of a table; enough for types and shares
+_EXAMPLES = 3  # of a column's values
+_EXAMPLE_CHARS = 60
+_FORMS = {
+    "whole number": re.compile(r"[-+]?\d+"),
+    "number": re.compile(r"[-+]?(\d+[.,]\d*|[.,]?\d+)([eE][-+]?\d+)?"),
+    "date": re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"),
+    "link": re.compile(r"(https?://|www\.)\S+"),
+    "true or false": re.compile(r"true|false", re.IGNORECASE),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,18 +257,6 @@ class DataReport:
         lines += [f"problem: {finding}" for finding in self.findings]
         lines += [self.open_question] if self.open_question else [f"train: {self.command}"]
         return "\n".join(lines)
-
-
-DESCRIBED_ROWS = 10_000  # of a table; enough for types and shares
-_EXAMPLES = 3
-_EXAMPLE_CHARS = 60
-_FORMS = {
-    "whole number": re.compile(r"[-+]?\d+"),
-    "number": re.compile(r"[-+]?(\d+[.,]\d*|[.,]?\d+)([eE][-+]?\d+)?"),
-    "date": re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"),
-    "link": re.compile(r"(https?://|www\.)\S+"),
-    "true or false": re.compile(r"true|false", re.IGNORECASE),
-}
 
 
 def describe_columns(tables: Iterable[Iterable[TemplateRow]], task: TaskRecipe | None = None) -> tuple[ColumnView, ...]:

@@ -56,15 +56,20 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-_LengthArray = npt.NDArray[np.integer]
+LengthArray = npt.NDArray[np.integer]
 _Rows = npt.NDArray[np.int64]
 
 _BINS = 24  # as many as fit on a terminal and a phone
 _KEPT_SHARES = (0.9, 0.95, 0.99, 1.0)
 _WINDOW_BATCHES = 50  # grouped batches are sorted within windows, as is usual, so that the order stays random
+Hashes = npt.NDArray[np.uint64]
+NO_GROUP = np.uint64(0)
+_MOST_SHOWN = 40  # lost characters
+_CONTROL_NAMES = {"\n": "LINE FEED", "\r": "CARRIAGE RETURN", "\t": "TAB"}
+_RANGES = 10  # of a regression's targets
 
 
-def summarise_lengths(lengths: _LengthArray, limit: int | None, already_truncated: int = 0) -> LengthSummary:
+def summarise_lengths(lengths: LengthArray, limit: int | None, already_truncated: int = 0) -> LengthSummary:
     """The distribution of lengths, and how many rows a limit truncates.
 
     `already_truncated` rows were truncated before, because the model has no positions beyond the longest length here.
@@ -109,7 +114,7 @@ def summarise_splits(splits: Mapping[str, TokenizedSplit]) -> dict[str, dict[str
     return summaries
 
 
-def measure_limits(lengths: _LengthArray, unit: LengthUnit = "tokens") -> tuple[LimitEffect, ...]:
+def measure_limits(lengths: LengthArray, unit: LengthUnit = "tokens") -> tuple[LimitEffect, ...]:
     """Limits that truncate at most a tenth, a twentieth, a hundredth and none of the rows, and their exact effect."""
     effects: dict[int, LimitEffect] = {}
     for kept in _KEPT_SHARES:
@@ -126,7 +131,7 @@ def round_limit(tokens: int) -> int:
     return -(-tokens // step) * step
 
 
-def bin_lengths(lengths: _LengthArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def bin_lengths(lengths: LengthArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Edges and counts of bins of a round width that cover 99% of the rows; the last bin holds everything longer."""
     low, high = int(lengths.min()), int(np.percentile(lengths, 99, method="higher"))
     width = _round_width((high + 1 - low) / _BINS)
@@ -146,7 +151,7 @@ def label_bins(edges: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def measure_padding(
-    source: _LengthArray, target: _LengthArray, batch: int, pad_to: tuple[int, int], seed: int
+    source: LengthArray, target: LengthArray, batch: int, pad_to: tuple[int, int], seed: int
 ) -> list[PaddingWaste]:
     """Tokens computed per real token for each batching method; max_length pads (source, target) to `pad_to`."""
     shuffled = np.random.default_rng(seed).permutation(len(source))
@@ -171,7 +176,7 @@ def measure_padding(
     ]
 
 
-def _padded_tokens(source: _LengthArray, target: _LengthArray, order: _Rows, batch: int) -> tuple[int, int]:
+def _padded_tokens(source: LengthArray, target: LengthArray, order: _Rows, batch: int) -> tuple[int, int]:
     """Source and target tokens if consecutive rows are padded to the longest of their batch."""
     starts = np.arange(0, len(order), batch)
     sizes = np.diff(np.append(starts, len(order)))
@@ -188,10 +193,6 @@ def _round_width(at_least: float) -> int:
             if width >= at_least:
                 return width
         power *= 10
-
-
-Hashes = npt.NDArray[np.uint64]
-NO_GROUP = np.uint64(0)
 
 
 @dataclass(frozen=True)
@@ -242,10 +243,6 @@ def find_shared_sources(rows: RowHashes, train: RowHashes) -> npt.NDArray[np.int
 
 def find_shared_groups(rows: RowHashes, train: RowHashes) -> npt.NDArray[np.intp]:
     return np.flatnonzero((rows.group != NO_GROUP) & np.isin(rows.group, train.group))
-
-
-_MOST_SHOWN = 40
-_CONTROL_NAMES = {"\n": "LINE FEED", "\r": "CARRIAGE RETURN", "\t": "TAB"}
 
 
 class LossCount:
@@ -310,9 +307,6 @@ def _count_characters(text: str) -> Counter[str]:
     counts = Counter(text if text.isascii() else unicodedata.normalize("NFKC", text))
     del counts[" "]
     return counts
-
-
-_RANGES = 10
 
 
 def count_classes(task: TaskRecipe, targets: Mapping[str, int]) -> tuple[ClassCount, ...]:

@@ -44,7 +44,7 @@ def find_reading(task: str, columns: Sequence[ColumnProfile], hints: Hints | Non
     try:
         return _FINDERS[task](columns, hints)
     except Missing as missing:
-        raise _cannot_guess(task, list(missing.roles), columns, hints.title) from None
+        raise _cannot_guess(task, missing.args, columns, hints.title) from None
 
 
 def find_task(columns: Sequence[ColumnProfile], hints: Hints) -> list[str]:
@@ -94,7 +94,7 @@ _FINDERS: dict[str, Callable[[Sequence[ColumnProfile], Hints], FoundReading]] = 
 }
 
 
-def _cannot_guess(task: str, missing: list[str], columns: Sequence[ColumnProfile], data: str) -> RecipeError:
+def _cannot_guess(task: str, missing: Sequence[str], columns: Sequence[ColumnProfile], data: str) -> RecipeError:
     source, target = ("question: {col} context: {col2}", "{col3}") if task == "qa" else ("{col}", "{col2}")
     change = f"Name the columns in braces: task.source='{source}' task.target='{target}'"
     if "choices" in missing:

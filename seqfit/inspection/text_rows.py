@@ -36,6 +36,7 @@ _SHOWN_LEFT_OUT = 5  # rows of each cause
 _REPORT_EVERY_ROWS = 1000
 # Scripts without spaces between words: each character counts as a word.
 _UNSPACED = re.compile(r"[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_SPLITS = ("validation", "test", "train")  # the first that exists: looking at test rows would bias later choices
 
 
 def count_text_words(text: str) -> int:
@@ -159,9 +160,6 @@ def read_words(recipe: Recipe, progress: Progress) -> WordData:
 def _find_splits(recipe: Recipe, task: Task, progress: Progress | None) -> list[SourceSplits]:
     named = task.named_columns()
     return [SourceSplits(source, recipe.seed, task.group_of, progress, named) for source in recipe.sources]
-
-
-_SPLITS = ("validation", "test", "train")  # the first that exists: looking at test rows would bias later choices
 
 
 @dataclass(frozen=True)
