@@ -72,13 +72,7 @@ def command(
         return
     with progress_bar() as progress:
         scaling = build_scaling(
-            recipe,
-            overrides or (),
-            parallel=names,
-            groups=groups,
-            options=options,
-            cluster=cluster,
-            progress=progress,
+            recipe, overrides or (), parallel=names, groups=groups, options=options, cluster=cluster, progress=progress
         )
     print(scaling.to_text(shutil.get_terminal_size((100, 24)).columns))
     for path in write_scaling(scaling, out) if out is not None else ():

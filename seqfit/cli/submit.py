@@ -98,7 +98,12 @@ def command(
     if (Path(recipe) / files.JOB).is_file():
         others = {"out": out, "profile": profile, "array": array, "compare": compare, "dry_run": dry_run or None}
         names = [name for name, value in (others | passed_on).items() if value is not None]
-        _check_nothing_else([*(overrides or ()), *given, *names])
+        if further := [*(overrides or ()), *given, *names]:
+            raise RecipeError(
+                f"'{further[0]}' is given with a run that was already submitted",
+                f"its {files.JOB} is submitted again as it is, and the run keeps its recipe",
+                f"Change the {files.JOB} itself, or submit a new run",
+            )
         from seqfit.comparison import resubmit_comparison
 
         _print_next(resubmit_comparison(Path(recipe)))
@@ -107,10 +112,18 @@ def command(
     site = Site.load(profile)
     resources = Resources.choose(site, **given)  # type: ignore[arg-type]  # each has its parameter's type
     if compare is not None:
-        _check_comparison(passed_on | {"--array": array})
+        names = [name for name, value in (passed_on | {"--array": array}).items() if value is not None]
+        if names:
+            rule = "the trials of a comparison differ only in what its candidates change"
+            raise RecipeError(f"{names[0]} is given with --compare", rule, "Omit it")
         _compare(recipe, overrides or [], compare, out, resources, site, dry_run=dry_run)
         return
-    _check_limit(memory_limit, on_gpus=resources.gpus_per_node > 0)
+    if parse_limit(memory_limit) is not None and resources.gpus_per_node > 0:  # training would refuse it, hours later
+        raise RecipeError(
+            "--memory-limit is given for a job on GPUs",
+            "it limits the memory of a process that trains on a CPU",
+            "Omit it, or give --gpus-per-node 0; --memory is the memory per node",
+        )
     _check_tool(track, project, is_here=site.uses_this_python)
     train_options = [part for name, value in passed_on.items() if value is not None for part in (name, value)]
     folder = out or files.new_run(Path(recipe).stem)
@@ -141,32 +154,12 @@ def _compare(
     _print_next(prepared.submit())
 
 
-def _check_comparison(others: dict[str, object]) -> None:
-    given = [name for name, value in others.items() if value is not None]
-    if given:
-        raise RecipeError(
-            f"{given[0]} is given with --compare",
-            "the trials of a comparison differ only in what its candidates change",
-            "Omit it",
-        )
-
-
 def _print_next(submitted: Submitted) -> None:
     one, all_of_it = submitted.runs[0], submitted.folder
     print(f"job: {submitted.job}\njob file: {all_of_it / files.JOB}")
     print(
         f"next: seqfit status {quote(all_of_it)}; seqfit logs {quote(one)} --follow; seqfit cancel {quote(all_of_it)}"
     )
-
-
-def _check_limit(memory_limit: str | None, *, on_gpus: bool) -> None:
-    """Training would refuse it, hours later."""
-    if parse_limit(memory_limit) is not None and on_gpus:
-        raise RecipeError(
-            "--memory-limit is given for a job on GPUs",
-            "it limits the memory of a process that trains on a CPU",
-            "Omit it, or give --gpus-per-node 0; --memory is the memory per node",
-        )
 
 
 def _check_tool(track: Tool | None, project: str | None, *, is_here: bool) -> None:
@@ -177,16 +170,6 @@ def _check_tool(track: Tool | None, project: str | None, *, is_here: bool) -> No
         raise RecipeError("--project is given without --track", "it is a project in a tool", "Add --track TOOL")
     if track is not None and is_here:
         check_tool(track)
-
-
-def _check_nothing_else(given: list[str]) -> None:
-    """The job file of a run has all options."""
-    if given:
-        raise RecipeError(
-            f"'{given[0]}' is given with a run that was already submitted",
-            f"its {files.JOB} is submitted again as it is, and the run keeps its recipe",
-            f"Change the {files.JOB} itself, or submit a new run",
-        )
 
 
 def _read_lines(array: Path) -> dict[int, list[str]]:

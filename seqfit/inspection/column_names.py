@@ -148,13 +148,9 @@ def find_languages(paths: Iterable[str]) -> dict[str, str]:
         last = re.split(r"[.]", path)[-1].lower()
         plain = unicodedata.normalize("NFKD", last).encode("ascii", "ignore").decode()
         words = re.split(r"[^a-z]+", plain)
-        name = (
-            plain
-            if plain in by_name
-            else words[0]
-            if len(words) > 1 and re.fullmatch(r"[a-z]{2,3}[-_][a-z]{2,4}", plain)
-            else ""
-        )
+        name = plain if plain in by_name else ""
+        if not name and re.fullmatch(r"[a-z]{2,3}[-_][a-z]{2,4}", plain):
+            name = words[0]
         telling = [word for word in words if word in by_name and len(word) > 3]  # text_english, english_sentence
         if not name and len(telling) == 1:
             name = telling[0]

@@ -16,7 +16,7 @@ import itertools
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -180,7 +180,7 @@ def _profile(path: str, cells: list[tuple[str, int] | None]) -> ColumnProfile | 
         mean_words=statistics.fmean(map(_count_words, texts)),
         distinct=len(counts),
         question_share=_share(text.endswith(("?", "？", "؟", '?"')) for text in heads),
-        number_share=_share(_NUMBER.match(text) is not None for text in heads),
+        number_share=_share(map(_NUMBER.match, heads)),
         list_share=len(lists) / len(texts),
         mean_items=statistics.fmean(lists) if lists else 0.0,
         values=tuple(value for value, _ in counts.most_common(1000)),
@@ -196,27 +196,19 @@ def _explain_not_text(column: ColumnProfile, texts: list[str]) -> str | None:
     is_named = column.name.words & {"answer", "correct", "label", "gold"} and column.name.last == "key"  # answerKey
     if (column.name.last in name_words.KEYS or column.name.plain in name_words.KEYS) and not is_named:
         return "ids" if column.name.last not in name_words.METADATA else "metadata"
-    if _share(_URL.match(text) is not None for text in texts) > 0.8:
+    if _share(map(_URL.match, texts)) > 0.8:
         return "addresses"
-    if _share(_DATE.match(text) is not None for text in texts) > 0.8:
+    if _share(map(_DATE.match, texts)) > 0.8:
         return "dates"
     if _share("/" in text and _FILE.match(text) is not None for text in texts) > 0.8:
         return "paths"
-    if not column.list_share and _share(_LIST_AS_TEXT.match(text) is not None for text in texts) > 0.9:
+    if not column.list_share and _share(map(_LIST_AS_TEXT.match, texts)) > 0.9:
         return "lists or records written as text"
-    if (
-        column.mean_words >= 4
-        and not column.list_share
-        and _share(_NUMBERS.fullmatch(text) is not None for text in texts) > 0.95
-    ):
+    if column.mean_words >= 4 and not column.list_share and _share(map(_NUMBERS.fullmatch, texts)) > 0.95:
         return "rows of numbers"
     if _share(text.startswith("CC-BY") for text in texts) > 0.8:
         return "licences"
-    if (
-        column.name.last == "rejected"
-        or column.name.plain.split("_")[0] == "rejected"
-        or column.path.startswith("rejected.")
-    ):
+    if "rejected" in (column.name.last, column.name.plain.split("_")[0], column.path.split(".")[0]):
         return "rejected replies"
     if column.name.words & {"supporting", "distractor", "distractors"}:
         return "hints at the answer"
@@ -248,7 +240,7 @@ def _is_key(column: ColumnProfile, texts: list[str]) -> bool:
         return False  # 0.25 and -1.5 are values
     one_word = _share(" " not in text and text.isascii() for text in texts) == 1
     has_digits = _share(any(character.isdigit() for character in text) for text in texts)
-    return one_word and (has_digits > 0.9 or _share(_FILE.match(text) is not None for text in texts) > 0.9)
+    return one_word and (has_digits > 0.9 or _share(map(_FILE.match, texts)) > 0.9)
 
 
 def _mark_second_forms(columns: list[ColumnProfile], rows: Sequence[TemplateRow]) -> list[ColumnProfile]:
@@ -305,8 +297,7 @@ def _count_tags(texts: list[str]) -> int:
 
 def _is_masked(first: list[str], second: list[str]) -> bool:
     """Whether one of the two has placeholders in most rows."""
-    shares = sorted(_share("<" in text or "[" in text for text in texts) for texts in (first, second))
-    return shares[1] > 0.5
+    return any(_share("<" in text or "[" in text for text in texts) > 0.5 for texts in (first, second))
 
 
 def _agree(first: list[str], second: list[str], form: Any) -> float:
@@ -342,9 +333,9 @@ def _cell(path: str, row: TemplateRow) -> tuple[str, int] | None:
 
 def _is_plain(value: Any) -> bool:
     """Whether it is text, a number, None, or a list of them."""
-    return (
-        all(map(_is_plain, value)) if isinstance(value, list) else value is None or isinstance(value, str | int | float)
-    )
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float)
 
 
 def _count_words(text: str) -> float:
@@ -358,6 +349,7 @@ def _to_number(text: str) -> float:
         return 0.0
 
 
-def _share(found: Any) -> float:
-    values = list(found)
+def _share(found: Iterable[object]) -> float:
+    """Of those that are true."""
+    values = list(map(bool, found))
     return sum(values) / len(values) if values else 0.0

@@ -239,9 +239,7 @@ def _has_partner(column: ColumnProfile, columns: Sequence[ColumnProfile]) -> boo
     plain = column.name.plain
     same = any(c is not column and c.name.plain == plain and plain not in ("", "column") for c in columns)
     names = {c.name.plain for c in columns}
-    return (same and bool(column.name.number)) or any(
-        column.name.plain in pair and pair <= names for pair in _TEXT_PAIRS
-    )
+    return (same and bool(column.name.number)) or any(plain in pair and pair <= names for pair in _TEXT_PAIRS)
 
 
 def find_label_candidates(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:

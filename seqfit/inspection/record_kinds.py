@@ -80,7 +80,7 @@ def _find_written_dialogue(rows: Sequence[TemplateRow]) -> str | None:
 
 def find_used_records(task: Mapping[str, Any], rows: Sequence[TemplateRow]) -> str | None:
     """The list of records that the target reaches into, if joining several of them into one text would be wrong."""
-    if task["name"] not in ("qa", "summarize", "translate", "math", "generate"):
+    if task["name"] not in ("summarize", "translate", "math", "generate"):
         return None
     targets = task.get("target", [])
     paths = [path for one in ([targets] if isinstance(targets, str) else targets) for path in columns_of(one)]
@@ -88,7 +88,7 @@ def find_used_records(task: Mapping[str, Any], rows: Sequence[TemplateRow]) -> s
         top = path.split(".")[0]
         counts = [len(row[top]) for row in rows if isinstance(row.get(top), list) and path != top]
         is_records = any(isinstance(item, Mapping) for item in _items(top, rows))
-        if is_records and counts and sum(counts) / len(counts) > 1.2 and task["name"] != "qa":
+        if is_records and counts and sum(counts) / len(counts) > 1.2:
             return top
     return None
 
@@ -117,10 +117,9 @@ def refuse_token_labels(rows: Sequence[TemplateRow], title: str, given: Mapping[
         )
     for row in rows[:20]:
         lists = {name: value for name, value in row.items() if isinstance(value, list) and len(value) > 1}
-        tokens = [
-            name for name in lists if name.lower() in _TOKENS and all(isinstance(item, str) for item in lists[name])
-        ]
-        for name in tokens:
+        for name in lists:
+            if name.lower() not in _TOKENS or not all(isinstance(item, str) for item in lists[name]):
+                continue
             tags = [other for other in lists if other != name and len(lists[other]) == len(lists[name])]
             tags = [other for other in tags if all(isinstance(item, int | str) for item in lists[other])]
             is_tagged = any(Name.of(other).words & _TAG_WORDS for other in tags)

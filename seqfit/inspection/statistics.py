@@ -300,7 +300,7 @@ def compare_text(before: str, after: str) -> tuple[Counter[str], bool]:
 
 def name_character(character: str) -> str:
     """Its Unicode name; control characters have none and get their common name."""
-    return _CONTROL_NAMES.get(character) or unicodedata.name(character, f"U+{ord(character):04X}")
+    return _CONTROL_NAMES.get(character, unicodedata.name(character, f"U+{ord(character):04X}"))
 
 
 def _count_characters(text: str) -> Counter[str]:

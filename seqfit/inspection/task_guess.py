@@ -157,7 +157,12 @@ class TaskGuess:
             values["prefix"] = self.given.get("prefix", reading.prefix)
         self._note_reading(reading, columns)
         self._note_kind(reading.task, kind)
-        self._note_unanswered(reading, rows)
+        paths = columns_of(reading.target) if reading.task == "qa" else []
+        if len(paths) == 1 and (empty := sum(column_text(paths[0], row) == "" for row in rows)):
+            self.notes.append(
+                f"answers: {empty} of {len(rows)} sampled rows have none; where the list of answers is empty, the "
+                "target is task.no_answer ('unanswerable')"
+            )
         return values
 
     def _find(self, columns: list[ColumnProfile]) -> FoundReading:
@@ -301,16 +306,6 @@ class TaskGuess:
     def _note_kind(self, task: str, kind: LabelKind) -> None:
         if kind.why:
             self.notes.append(f"task: {task} ({kind.why})")
-
-    def _note_unanswered(self, reading: Reading, rows: list[TemplateRow]) -> None:
-        """Questions with an empty list of answers get a target of their own."""
-        if reading.task == "qa" and len(paths := columns_of(reading.target)) == 1:
-            empty = sum(column_text(paths[0], row) == "" for row in rows)
-            if empty:
-                self.notes.append(
-                    f"answers: {empty} of {len(rows)} sampled rows have none; where the list of answers is empty, the "
-                    "target is task.no_answer ('unanswerable')"
-                )
 
 
 def _with_speakers(reading: Reading, rows: Sequence[TemplateRow]) -> Reading:

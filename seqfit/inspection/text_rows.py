@@ -26,7 +26,7 @@ import numpy as np
 from seqfit.data import BadRow, SourceSplits
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.report import HumanBaseline, LeftOut
-from seqfit.inspection.statistics import RowHasher, RowHashes
+from seqfit.inspection.statistics import RowHasher
 from seqfit.metrics import score
 from seqfit.progress import Progress
 from seqfit.recipe import SPLITS, Recipe
@@ -67,7 +67,7 @@ class WordSplit:
             hasher.add(example.source, example.target, example.group)
             if counts_targets:
                 self.targets[example.target] += 1
-        self.hashes: RowHashes = hasher.finish()
+        self.hashes = hasher.finish()
         self.source_lengths = np.array(source_words, dtype=np.int32)
         self.target_lengths = np.array(target_words, dtype=np.int32)
         self.source_index = np.array(sources, dtype=np.int32)
