@@ -144,8 +144,7 @@ def find_label_sets(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRead
         if not texts:
             raise Missing("text")
         names = [column.path for column in flags]
-        roles = _text_roles(texts) | {"labels": ", ".join(names)}
-        best = Reading("multilabel", "classify: ", _join(texts), "", roles, {"label_columns": names})
+        best = Reading("multilabel", "classify: ", _join(texts), "", {"label_columns": names})
         if agreed := [c for c in flags if c.name.words & AGREED]:
             doubt_of_flags = f"{', '.join(names)} hold yes or no: votes of annotators, or several labels"
             return FoundReading(_class_reading("classify", texts, agreed[0]), best, doubt_of_flags)
@@ -157,13 +156,8 @@ def find_label_sets(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRead
 
 
 def _class_reading(task: str, texts: Sequence[ColumnProfile], label: ColumnProfile) -> Reading:
-    role = "score" if task == "regression" else "label"
     prefix = "score: " if task == "regression" else "classify: "
-    return Reading(task, prefix, _join(texts), f"{{{label.path}}}", {role: label.path} | _text_roles(texts))
-
-
-def _text_roles(texts: Sequence[ColumnProfile]) -> dict[str, str]:
-    return {"text" if len(texts) == 1 else f"text {number}": column.path for number, column in enumerate(texts, 1)}
+    return Reading(task, prefix, _join(texts), f"{{{label.path}}}")
 
 
 def _join(texts: Sequence[ColumnProfile]) -> str:

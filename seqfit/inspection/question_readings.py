@@ -39,7 +39,7 @@ def find_qa(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
         return FoundReading(_qa_reading(by_plain["q"], [], by_plain["a"]))
     question = _find_question(usable)
     rest = [column for column in usable if column is not question]
-    answers = rank_named(rest, "answer", 0.6, lambda column: not _is_offset(column))
+    answers = rank_named([c for c in rest if not _is_offset(c)], "answer")
     if question is not None and answers:  # the whole prompt, with the answer in it
         is_free = answers[0].mean_chars > _FREE_CHARS  # too long for a span of a context
         whole = set(answers[0].within) if is_free else set(question.within) & set(answers[0].within)
@@ -129,13 +129,10 @@ def _guess_answer(
 
 
 def _qa_reading(question: ColumnProfile, contexts: Sequence[ColumnProfile], answer: ColumnProfile) -> Reading:
-    roles = {"question": question.path}
     source = f"question: {{{question.path}}}"
-    for number, column in enumerate(contexts, 1):
-        role = "context" if len(contexts) == 1 else f"context {number}"
-        roles[role] = column.path
-        source += f"[[ context: {{{column.path}}}]]" if number == 1 else f"[[ {{{column.path}}}]]"
-    return Reading("qa", "", source, f"{{{answer.path}}}", roles | {"answer": answer.path})
+    for number, column in enumerate(contexts):
+        source += f"[[ {{{column.path}}}]]" if number else f"[[ context: {{{column.path}}}]]"
+    return Reading("qa", "", source, f"{{{answer.path}}}")
 
 
 def _is_rival(column: ColumnProfile, answer: ColumnProfile) -> bool:
@@ -207,9 +204,8 @@ def find_choice_reading(columns: Sequence[ColumnProfile], choices: Sequence[Colu
     templates: str | list[str] = [f"{{{column.path}}}" for column in choices]
     if len(choices) == 1:
         templates = templates[0]
-    roles = {role: path for role, path in base.roles.items() if role != "answer"}
-    roles |= {"choices": ", ".join(column.path for column in choices), "right choice": target.path}
-    reading = Reading("multiple-choice", "", base.source, f"{{{target.path}}}", roles, {"choices": templates})
+    shown = ", ".join(column.path for column in choices)
+    reading = replace(base, task="multiple-choice", more={"choices": templates}, choices=shown)
     used = {question.path, *(column.path for column in contexts)}
     open_prose = [c for c in usable if c.path not in used and c.is_prose and c.mean_chars > _CONTEXT_CHARS]
     open_prose = [c for c in open_prose if not c.name.words & _EXPLAINS]
@@ -226,23 +222,19 @@ def find_math(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     usable = [column for column in columns if column.not_text is None and not column.name.words & _WORKINGS]
     question = _find_question(usable) or find_named(usable, "text")
     rest = [column for column in usable if column is not question]
-    answers = rank_named(rest, "answer", 0.6, lambda column: not _is_offset(column))
+    answers = rank_named([c for c in rest if not _is_offset(c)], "answer")
     if not answers and len(rest) == 1:
         answers = rest
     if question is None or not answers:
         raise Missing(*(["question"] if question is None else []), *([] if answers else ["answer"]))
     contexts = [c for c in rest if c.is_prose and c not in answers]
-    readings = [_math_reading(question, contexts, answer) for answer in answers]
+    source = " ".join(f"{{{column.path}}}" for column in [*contexts, question])
+    readings = [Reading("math", "", source, f"{{{answer.path}}}") for answer in answers]
     if len(readings) > 1:
         return FoundReading(readings[0], readings[1], f"{answers[0].path} or {answers[1].path} could be the answer")
     named = all(max(score_role(c.name, "context"), score_role(c.name, "text")) >= 0.8 for c in contexts)
     if contexts and not named:
         names = " and ".join(column.path for column in contexts)
         doubt = f"it is not clear whether {names} should be part of the problem"
-        return FoundReading(readings[0], _math_reading(question, [], answers[0]), doubt)
+        return FoundReading(readings[0], replace(readings[0], source=f"{{{question.path}}}"), doubt)
     return FoundReading(readings[0])
-
-
-def _math_reading(question: ColumnProfile, contexts: Sequence[ColumnProfile], answer: ColumnProfile) -> Reading:
-    source = " ".join(f"{{{column.path}}}" for column in [*contexts, question])
-    return Reading("math", "", source, f"{{{answer.path}}}", {"question": question.path, "answer": answer.path})

@@ -6,7 +6,7 @@ FoundReading(best, other, "a or b could be the answer")         two readings are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +18,14 @@ TITLES = {"title", "titles", "headline", "subject", "titulo", "titre", "titel"}
 
 @dataclass(frozen=True)
 class Reading:
-    """How a row becomes text, and the roles of the columns."""
+    """How a row becomes text."""
 
     task: str
     prefix: str
     source: str
     target: str
-    roles: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)  # further fields of the task: choices, label_columns, ...
+    choices: str = ""  # the names of their columns, for messages
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,8 @@ class Missing(Exception):
     """No column has these roles, which are its `args`."""
 
 
-def rank_named(
-    columns: Sequence[ColumnProfile], role: str, least: float, fits: Callable[[ColumnProfile], bool]
-) -> list[ColumnProfile]:
-    found = [c for c in columns if score_role(c.name, role) >= least and fits(c)]
+def rank_named(columns: Sequence[ColumnProfile], role: str) -> list[ColumnProfile]:
+    found = [c for c in columns if score_role(c.name, role) >= 0.6]
     return sorted(found, key=lambda column: -score_role(column.name, role))
 
 

@@ -233,7 +233,7 @@ class TaskGuess:
             filled = (row for row in rows if all(column_text(path, row).strip() for path in paths))
             row = next(filled, rows[0])
             source, target = (_show(template, row) for template in templates)
-            choices = f", choices: {reading.roles['choices']}" if "choices" in reading.roles else ""
+            choices = f", choices: {reading.choices}" if reading.choices else ""
             shown.append(
                 f"  {number}. {reading.task}: {reading.source} -> {reading.target}{choices}\n"
                 f"       '{source}' -> '{target}'\n"
@@ -282,7 +282,7 @@ class TaskGuess:
     def _note_reading(self, reading: Reading, columns: list[ColumnProfile]) -> None:
         prefix = self.given.get("prefix", reading.prefix)
         target = reading.target or ", ".join(reading.more.get("label_columns", []))
-        choices = f", choices: {reading.roles['choices']}" if "choices" in reading.roles else ""
+        choices = f", choices: {reading.choices}" if reading.choices else ""
         self.notes.append(f"{reading.task}: '{prefix}{reading.source}' -> '{target}'{choices}")
         used = {path for template in (reading.source, reading.target) for path in columns_of(template)}
         used |= {path for value in reading.more.values() for path in _paths_in(value)}

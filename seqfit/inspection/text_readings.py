@@ -27,7 +27,7 @@ def find_summary(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading
             raise Missing(*(["summary"] if prose else ["text", "summary"]))
         return FoundReading(_summary_reading(prose[0], short))
     text, *others = prose
-    named = rank_named(others, "summary", 0.6, lambda column: True)
+    named = rank_named(others, "summary")
     strong = [c for c in named if c.name.words & _SUMMARY_WORDS]
     called_text = find_named([c for c in prose if c.name.last not in TITLES], "text", 0.95)
     titles = [c for c in prose if c.name.last in TITLES and c is not called_text]
@@ -67,8 +67,7 @@ def _find_text_of_two(
 
 
 def _summary_reading(text: ColumnProfile, summary: ColumnProfile) -> Reading:
-    roles = {"text": text.path, "summary": summary.path}
-    return Reading("summarize", "summarize: ", f"{{{text.path}}}", f"{{{summary.path}}}", roles)
+    return Reading("summarize", "summarize: ", f"{{{text.path}}}", f"{{{summary.path}}}")
 
 
 def find_translation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
@@ -127,7 +126,7 @@ def find_stated_direction(columns: Sequence[ColumnProfile], hints: Hints) -> tup
 def _translation(source: str, target: str, languages: Mapping[str, str]) -> Reading:
     known = source in languages and target in languages
     prefix = f"translate {languages[source]} to {languages[target]}: " if known else "translate: "
-    return Reading("translate", prefix, f"{{{source}}}", f"{{{target}}}", {"source": source, "target": target})
+    return Reading("translate", prefix, f"{{{source}}}", f"{{{target}}}")
 
 
 def find_generation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
@@ -185,8 +184,7 @@ def _generation(target: str, parts: Sequence[ColumnProfile], more: Mapping[str, 
     """Parts after the first may be empty."""
     first, *rest = parts
     source = f"{{{first.path}}}" + "".join(f"[[ {{{column.path}}}]]" for column in rest)
-    roles = {"source": ", ".join(column.path for column in parts), "target": target}
-    return Reading("generate", "", source, f"{{{target}}}", roles, more or {})
+    return Reading("generate", "", source, f"{{{target}}}", more or {})
 
 
 def find_known_pair(columns: Sequence[ColumnProfile]) -> tuple[ColumnProfile, ColumnProfile] | None:
