@@ -83,7 +83,6 @@ class ColumnProfile:
     list_share: float
     mean_items: float  # of the lists
     values: tuple[str, ...]  # the most frequent ones, by frequency
-    top_share: float  # of the most frequent value
     not_text: str | None = None
     within: tuple[str, ...] = ()  # columns of which this one's text is a large part, in nearly every row
 
@@ -184,7 +183,6 @@ def _profile(path: str, cells: list[tuple[str, int] | None]) -> ColumnProfile | 
         list_share=len(lists) / len(texts),
         mean_items=statistics.fmean(lists) if lists else 0.0,
         values=tuple(value for value, _ in counts.most_common(1000)),
-        top_share=counts.most_common(1)[0][1] / len(texts),
     )
     if any(cell is not None and cell[1] == _RECORDS for cell in cells):
         return replace(column, not_text="records in some rows")

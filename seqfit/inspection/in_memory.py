@@ -116,7 +116,10 @@ def _list_columns(given: Any) -> list[tuple[str, Any]]:
         names = dict.fromkeys(key for row in given for key in row)
         return _name_apart([(name, [row.get(name) for row in given]) for name in names])
     if library == "pandas" and kind == "DataFrame":
-        return _list_pandas_columns(given)
+        # An index with a name is a column, as after groupby; one without a name numbers the rows and is dropped.
+        levels = [n for n, name in enumerate(given.index.names) if name is not None and name not in given.columns]
+        index = [(given.index.names[level], given.index.get_level_values(level)) for level in levels]
+        return _name_apart([*index, *((name, given.iloc[:, n]) for n, name in enumerate(given.columns))])
     if library == "polars" and kind in ("DataFrame", "LazyFrame"):
         given = (given.collect() if kind == "LazyFrame" else given).to_arrow()
     elif library == "datasets" and kind == "Dataset":
@@ -132,17 +135,6 @@ def _list_columns(given: Any) -> list[tuple[str, Any]]:
             "Convert it to one of these; list(...) converts an iterator of dicts",
         )
     return _name_apart(list(zip(given.column_names, given.columns, strict=True)))
-
-
-def _list_pandas_columns(frame: Any) -> list[tuple[str, Any]]:
-    """An index with a name is a column, as after groupby; one without a name numbers the rows and is dropped."""
-    index = [
-        (name, frame.index.get_level_values(level))
-        for level, name in enumerate(frame.index.names)
-        if name is not None and name not in frame.columns
-    ]
-    columns = [(name, frame.iloc[:, number]) for number, name in enumerate(frame.columns)]
-    return _name_apart([*index, *columns])
 
 
 def _list_dataset_columns(dataset: Any) -> list[tuple[str, Any]]:

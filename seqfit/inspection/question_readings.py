@@ -100,10 +100,11 @@ def _no_text(answer: ColumnProfile, hints: Hints) -> DataError:
 
 
 def _find_question(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
-    """By its name, or the column with the most question marks."""
-    questions = [c for c in columns if c.is_prose and c.question_share > 0.5]
-    most = max(questions, key=lambda column: column.question_share, default=None)
-    return find_named(columns, "question", prose_first=True) or most
+    """By its name, prose first, or the column with the most question marks."""
+    prose = [c for c in columns if c.is_prose]
+    asking = [c for c in prose if c.question_share > 0.5]
+    most = max(asking, key=lambda column: column.question_share, default=None)
+    return find_named(prose, "question") or find_named(columns, "question") or most
 
 
 def _guess_answer(

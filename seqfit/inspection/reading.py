@@ -60,13 +60,9 @@ def rank_named(columns: Sequence[ColumnProfile], role: str) -> list[ColumnProfil
     return sorted(found, key=lambda column: -score_role(column.name, role))
 
 
-def find_named(
-    columns: Sequence[ColumnProfile], role: str, least: float = 0.6, *, prose_first: bool = False
-) -> ColumnProfile | None:
+def find_named(columns: Sequence[ColumnProfile], role: str, least: float = 0.6) -> ColumnProfile | None:
     """The column whose name says the role most clearly; the first of equals."""
     found = [c for c in columns if score_role(c.name, role) >= least and c.not_text is None]
-    if prose_first and any(c.is_prose for c in found):
-        found = [c for c in found if c.is_prose]
     return max(found, key=lambda column: score_role(column.name, role), default=None)
 
 

@@ -46,7 +46,13 @@ def find_unfolding(
     has_preferences = any("chosen" in row and "rejected" in row for row in rows[:20])
     for column in _columns(rows):
         if task in (None, "generate") and not has_preferences and _is_conversation(column, rows):
-            _refuse_unwanted(column, rows, source.title)
+            marks = [name for name in ("label", "kto_tag") if any(isinstance(row.get(name), bool) for row in rows)]
+            if marks and len({row.get(marks[0]) for row in rows}) > 1:
+                raise DataError(
+                    f"{source.title} has conversations in '{column}' and true or false in '{marks[0]}'",
+                    "The label marks wanted and unwanted replies, and a model would be trained on both",
+                    f"Keep only the rows in which {marks[0]} is true, or add --task classify to predict the label",
+                )
             return {"turns": column}
     if task in (None, "classify") and (examples := _find_examples(rows)) is not None:
         return {"each": examples}
@@ -91,17 +97,6 @@ def find_used_records(task: Mapping[str, Any], rows: Sequence[TemplateRow]) -> s
         if is_records and counts and sum(counts) / len(counts) > 1.2:
             return top
     return None
-
-
-def _refuse_unwanted(column: str, rows: Sequence[TemplateRow], title: str) -> None:
-    """An error if a true-or-false label next to a conversation says whether its reply is wanted."""
-    marks = [name for name in ("label", "kto_tag") if any(isinstance(row.get(name), bool) for row in rows)]
-    if marks and len({row.get(marks[0]) for row in rows}) > 1:
-        raise DataError(
-            f"{title} has conversations in '{column}' and true or false in '{marks[0]}'",
-            "The label marks wanted and unwanted replies, and a model would be trained on both",
-            f"Keep only the rows in which {marks[0]} is true, or add --task classify to predict the label",
-        )
 
 
 def refuse_token_labels(rows: Sequence[TemplateRow], title: str, given: Mapping[str, Any]) -> None:

@@ -26,6 +26,7 @@ LengthUnit = Literal["tokens", "words"]
 DESCRIBED_ROWS = 10_000  # of a table; enough for types and shares
 _EXAMPLES = 3  # of a column's values
 _EXAMPLE_CHARS = 60
+_KINDS = ((bool, "true or false"), (int, "whole number"), (float, "number"), (Mapping, "record"))  # a bool is an int
 _FORMS = {
     "whole number": re.compile(r"[-+]?\d+"),
     "number": re.compile(r"[-+]?(\d+[.,]\d*|[.,]?\d+)([eE][-+]?\d+)?"),
@@ -315,14 +316,9 @@ def _name_kind(filled: list[Any]) -> str:
 
 
 def _kind_of(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, int):
-        return "whole number"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, Mapping):
-        return "record"
+    for kind, name in _KINDS:
+        if isinstance(value, kind):
+            return name
     if isinstance(value, list | tuple):
         inner = dict.fromkeys(_kind_of(item) for item in value if not is_missing(item))
         return f"list of {' or '.join(f'{kind}s' if kind != 'text' else kind for kind in inner) or 'nothing'}"

@@ -44,7 +44,19 @@ def find_reading(task: str, columns: Sequence[ColumnProfile], hints: Hints | Non
     try:
         return _FINDERS[task](columns, hints)
     except Missing as missing:
-        raise _cannot_guess(task, missing.args, columns, hints.title) from None
+        source, target = ("question: {col} context: {col2}", "{col3}") if task == "qa" else ("{col}", "{col2}")
+        change = f"Name the columns in braces: task.source='{source}' task.target='{target}'"
+        if "choices" in missing.args:
+            change += (
+                " task.choices='{col3}', or with one column per choice task.choices='[\"{col3}\", \"{col4}\"]'. If the "
+                "question contains its choices, use --task qa"
+            )
+        roles = " and one for ".join(missing.args)
+        raise RecipeError(
+            f"{hints.title} has the columns {list_columns(columns)}",
+            f"The task {task} needs a column for {roles}, and no column has such a name or content",
+            change,
+        ) from None
 
 
 def find_task(columns: Sequence[ColumnProfile], hints: Hints) -> list[str]:
@@ -94,21 +106,6 @@ _FINDERS: dict[str, Callable[[Sequence[ColumnProfile], Hints], FoundReading]] = 
 }
 
 
-def _cannot_guess(task: str, missing: Sequence[str], columns: Sequence[ColumnProfile], data: str) -> RecipeError:
-    source, target = ("question: {col} context: {col2}", "{col3}") if task == "qa" else ("{col}", "{col2}")
-    change = f"Name the columns in braces: task.source='{source}' task.target='{target}'"
-    if "choices" in missing:
-        change += (
-            " task.choices='{col3}', or with one column per choice task.choices='[\"{col3}\", \"{col4}\"]'. If the "
-            "question contains its choices, use --task qa"
-        )
-    return RecipeError(
-        f"{data} has the columns {list_columns(columns)}",
-        f"The task {task} needs a column for {' and one for '.join(missing)}, and no column has such a name or content",
-        change,
-    )
-
-
 def list_columns(columns: Sequence[ColumnProfile]) -> str:
     """Their names, with the reason why some are not text; only the first if there are many."""
     names = [f"{c.path} ({c.not_text})" if c.not_text else c.path for c in columns[:_MOST_LISTED]]
@@ -151,7 +148,7 @@ class TaskGuess:
             kind = label_readings.find_written_lists(reading.target, self.samples)
         if self.hints.has_head:
             reading = replace(reading, prefix="")  # a classification head needs no instruction
-        values = {"name": reading.task} | self._templates(reading, columns)
+        values = {"name": reading.task} | self._templates(reading)
         values |= {name: value for name, value in {**reading.more, **kind.more}.items() if name not in self.given}
         if "source" not in self.given:
             values["prefix"] = self.given.get("prefix", reading.prefix)
@@ -258,7 +255,7 @@ class TaskGuess:
                 argv.append(quote(f"task.{name}={text}"))
         return " ".join(argv)
 
-    def _templates(self, reading: Reading, columns: list[ColumnProfile]) -> dict[str, Any]:
+    def _templates(self, reading: Reading) -> dict[str, Any]:
         """One template if all files have the same columns, else one per kind of file."""
         sides = {side: [getattr(reading, side)] for side in ("source", "target") if side not in self.given}
         references = list(reading.more.get("references", []))
