@@ -32,17 +32,7 @@ from seqfit.errors import RecipeError
 from seqfit.units import format_count, format_share
 
 if TYPE_CHECKING:
-    from seqfit.inspection import (
-        ColumnView,
-        DataReport,
-        ExampleView,
-        HumanBaseline,
-        LengthSummary,
-        SplitReport,
-        TokenView,
-        TryQuestion,
-    )
-
+    from seqfit import inspection
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -60,7 +50,7 @@ _ENDS = "q"
 _MOST_LISTED_LABELS = 30
 
 
-def print_report(report: DataReport, console: Console | None = None) -> None:
+def print_report(report: inspection.DataReport, console: Console | None = None) -> None:
     """Print everything; problems and the command come last, where a user looks first."""
     console = console or Console()
     about = f"{report.task}, guessed" if report.guessed else report.description
@@ -73,14 +63,18 @@ def print_report(report: DataReport, console: Console | None = None) -> None:
     for event in report.events:
         console.print(Text(f"note: {event}", style="dim"))
     if report.splits:
-        console.print(_findings(report.findings))
+        findings = Table.grid(padding=(0, 1))
+        for finding in report.findings:
+            findings.add_row(Text("•", style="yellow"), Text(finding))
+        rest = [Padding(findings, (0, 0, 1, 0))] if report.findings else [Text("no problems found"), Text()]
+        console.print(Group(_rule("what to do"), *rest))
     if report.open_question is not None:
         console.print(Text(f"\n{report.open_question}", style="yellow"), soft_wrap=True)
     else:
         console.print(Text.assemble(("to train:  ", "bold"), report.command), soft_wrap=True)
 
 
-def _list_parts(report: DataReport, width: int) -> list[RenderableType]:
+def _list_parts(report: inspection.DataReport, width: int) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if report.guessed:
         parts += [_rule("guessed"), *(Text(f"  {note}") for note in report.guessed)]
@@ -128,7 +122,7 @@ def _rule(title: str) -> RenderableType:
     return Group(Text(), Rule(Text(title, style="bold"), align="left", style="dim"))
 
 
-def _columns(columns: Sequence[ColumnView], width: int) -> RenderableType:
+def _columns(columns: Sequence[inspection.ColumnView], width: int) -> RenderableType:
     headings = ("column", "type", "filled", "different", "used as")
     table = _table(*headings)
     for number in (1, 4):
@@ -164,7 +158,7 @@ def _grid(rows: Sequence[tuple[str, Text]]) -> Table:
     return lines
 
 
-def _split(split: SplitReport, unit: str, *, is_first: bool) -> RenderableType:
+def _split(split: inspection.SplitReport, unit: str, *, is_first: bool) -> RenderableType:
     """Histograms and limits only for the first split: a limit holds for all, and the others look alike."""
     per_source = ", ".join(f"{title} {rows:,}" for title, rows in split.rows_by_source.items())
     rows = f"{split.rows:,} row{'s' if split.rows != 1 else ''}"
@@ -183,7 +177,7 @@ def _split(split: SplitReport, unit: str, *, is_first: bool) -> RenderableType:
     return Group(*parts)
 
 
-def _length_table(split: SplitReport, unit: str) -> Table:
+def _length_table(split: inspection.SplitReport, unit: str) -> Table:
     limits = ["limit", "truncated"] if unit == "tokens" else []
     table = _table(unit, "shortest", "mean", "median", "95%", "longest", *limits)
     for side, lengths in split.sides:
@@ -200,7 +194,7 @@ def _length_table(split: SplitReport, unit: str) -> Table:
     return table
 
 
-def _histogram(side: str, lengths: LengthSummary, unit: str) -> RenderableType:
+def _histogram(side: str, lengths: inspection.LengthSummary, unit: str) -> RenderableType:
     width = _COLUMN * len(lengths.counts)
     first, last = lengths.bins[0], lengths.bins[-1]
     axis = first if first == last else first + last.rjust(width - len(first))
@@ -211,7 +205,7 @@ def _histogram(side: str, lengths: LengthSummary, unit: str) -> RenderableType:
     )
 
 
-def _limit_table(split: SplitReport, unit: str) -> Table:
+def _limit_table(split: inspection.SplitReport, unit: str) -> Table:
     """Each cell is a limit and the share of rows that it would truncate."""
     most = max(map(len, split.limits.values()))
     table = _table(f"limit in {unit}: rows truncated", *[""] * most)
@@ -221,7 +215,7 @@ def _limit_table(split: SplitReport, unit: str) -> Table:
     return table
 
 
-def _class_table(split: SplitReport) -> RenderableType:
+def _class_table(split: inspection.SplitReport) -> RenderableType:
     table = _table("label", "rows", "share")
     table.add_column("")
     total = sum(entry.count for entry in split.classes) or 1
@@ -233,7 +227,7 @@ def _class_table(split: SplitReport) -> RenderableType:
     return Group(table, *([Text(f"and {more} more labels", style="dim")] if more > 0 else []))
 
 
-def _padding_table(split: SplitReport) -> Table:
+def _padding_table(split: inspection.SplitReport) -> Table:
     table = _table("tokens computed per real token", *(waste.method for waste in split.padding))
     for side in ("source", "target", "both") if split.target else ("source",):
         table.add_row(side, *(f"{getattr(waste, side):.2f}" for waste in split.padding))
@@ -242,7 +236,7 @@ def _padding_table(split: SplitReport) -> Table:
     return table
 
 
-def _vocabulary(split: SplitReport) -> Text | None:
+def _vocabulary(split: inspection.SplitReport) -> Text | None:
     use = split.tokens
     if use is None:
         return None
@@ -253,7 +247,7 @@ def _vocabulary(split: SplitReport) -> Text | None:
     return text.append(f", {use.unknown:,} unknown tokens") if use.unknown else text
 
 
-def _lost(split: SplitReport) -> Text | None:
+def _lost(split: inspection.SplitReport) -> Text | None:
     trip = split.round_trip
     if trip is None:
         return None
@@ -269,7 +263,7 @@ def _lost(split: SplitReport) -> Text | None:
     return text.append(f" and {more} more" if more else "").append(f" (of {trip.rows:,} rows)")
 
 
-def _example(example: ExampleView) -> RenderableType:
+def _example(example: inspection.ExampleView) -> RenderableType:
     sides = (("source", example.source, example.source_tokens), ("target", example.target, example.target_tokens))
     rows: list[tuple[str, Text]] = []
     for side, text, tokens in sides:
@@ -277,7 +271,7 @@ def _example(example: ExampleView) -> RenderableType:
     return Group(Text(), Rule(Text(f"example {example.row_id}"), align="left", style="dim"), _grid(rows))
 
 
-def _tokens(view: TokenView) -> Text:
+def _tokens(view: inspection.TokenView) -> Text:
     text = Text()
     for tokens, left_out in ((view.head, view.left_out), (view.tail, 0)):
         for token in tokens:
@@ -294,7 +288,7 @@ def _shorten(text: str) -> str:
     return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:half]} … {shown[-half:]}"
 
 
-def _repeats(report: DataReport) -> RenderableType:
+def _repeats(report: inspection.DataReport) -> RenderableType:
     within = _table(
         "split", "rows", "repeated rows", "sources with several targets", "source in train", "context in train"
     )
@@ -310,15 +304,6 @@ def _repeats(report: DataReport) -> RenderableType:
         if overlap.example is not None
     ]
     return Group(_rule("repeats and overlap"), within, *examples)
-
-
-def _findings(findings: Sequence[str]) -> RenderableType:
-    if not findings:
-        return Group(_rule("what to do"), Text("no problems found"), Text())
-    table = Table.grid(padding=(0, 1))
-    for finding in findings:
-        table.add_row(Text("•", style="yellow"), Text(finding))
-    return Group(_rule("what to do"), Padding(table, (0, 0, 1, 0)))
 
 
 def _table(first: str, *others: str) -> Table:
@@ -440,7 +425,7 @@ def _write_recipe(given: str, overrides: list[str], task: str | None, model: str
         raise RecipeError(f"{out} exists already", "A recipe is never overwritten", "Choose another name") from error
 
 
-def _ask(question: TryQuestion, *, err: bool = False) -> str | None:
+def _ask(question: inspection.TryQuestion, *, err: bool = False) -> str | None:
     """Show a row and read an answer; None after 'q' and at the end of standard input."""
     choices = question.choices[:_MOST_LISTED_LABELS]
     if question.number == 1:
@@ -461,7 +446,7 @@ def _ask(question: TryQuestion, *, err: bool = False) -> str | None:
     return answer
 
 
-def _print_baseline(baseline: HumanBaseline) -> None:
+def _print_baseline(baseline: inspection.HumanBaseline) -> None:
     listed = "  ".join(f"{name} {value:.2f}" for name, value in baseline.scores.items())
     typer.echo(f"\nhuman baseline on {baseline.rows} {baseline.split} rows: {listed or 'no scores'}")
     for reason in dict.fromkeys(baseline.absent.values()):

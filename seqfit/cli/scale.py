@@ -48,32 +48,24 @@ def command(
 
     Examples: seqfit scale demo --nproc 1,2 --parallel ddp,fsdp; seqfit scale mine.yaml --gpu a100-40-sxm --upto 64
     """
-    from seqfit.scaling import (
-        build_scaling,
-        check_place,
-        choose_cluster,
-        choose_options,
-        describe_groups,
-        list_groups,
-        read_parallel,
-        write_scaling,
-    )
+    from seqfit import scaling
 
     check_recipe(recipe, "scale")
-    names = read_parallel(parallel)
-    cluster = choose_cluster(gpu, names, upto=upto, per_node=per_node, network=network)
-    only_predicts = cluster is not None
-    options = choose_options(nproc, names, steps=steps, repeats=repeats, weak=weak, only_predicts=only_predicts)
-    groups = list_groups(recipe, overrides or (), options)
+    names = scaling.read_parallel(parallel)
+    cluster = scaling.choose_cluster(gpu, names, upto=upto, per_node=per_node, network=network)
+    options = scaling.choose_options(
+        nproc, names, steps=steps, repeats=repeats, weak=weak, only_predicts=cluster is not None
+    )
+    groups = scaling.list_groups(recipe, overrides or (), options)
     if out is not None:
-        check_place(out)
+        scaling.check_place(out)
     if dry_run:
-        print(describe_groups(groups, options, cluster))
+        print(scaling.describe_groups(groups, options, cluster))
         return
     with progress_bar() as progress:
-        scaling = build_scaling(
+        result = scaling.build_scaling(
             recipe, overrides or (), parallel=names, groups=groups, options=options, cluster=cluster, progress=progress
         )
-    print(scaling.to_text(shutil.get_terminal_size((100, 24)).columns))
-    for path in write_scaling(scaling, out) if out is not None else ():
+    print(result.to_text(shutil.get_terminal_size((100, 24)).columns))
+    for path in scaling.write_scaling(result, out) if out is not None else ():
         print(path)

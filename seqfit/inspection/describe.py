@@ -34,7 +34,6 @@ from seqfit.inspection.report import (
     LengthUnit,
     LimitEffect,
     Overlap,
-    PaddingWaste,
     RoundTrip,
     SplitReport,
     Token,
@@ -250,6 +249,8 @@ class _SplitDescription:
         batch, tokens = self._recipe.train.examples_per_step or 1, self._recipe.train.batch_tokens
         if tokens is not None:
             batch = max(1, round(tokens / float(source.mean() + target.mean())))
+        pad_to = (self._task.max_source_tokens or int(source.max()), self._task.max_target_tokens or int(target.max()))
+        truncated = np.minimum(source, pad_to[0]), np.minimum(target, 0 if self._has_head else pad_to[1])
         same = statistics.find_same_pairs(hashes)
         example = split.text(int(same[0])).source if len(same) else None
         per_source = np.bincount(split.source_index, minlength=len(split.titles))
@@ -260,7 +261,7 @@ class _SplitDescription:
             source=summarise_lengths(source, self._task.max_source_tokens, split.truncated_sources),
             target=None if self._has_head else summarise_lengths(target, self._task.max_target_tokens),
             tokens=self._count_tokens(name, split),
-            padding=tuple(self._measure_padding(source, target, batch)),
+            padding=tuple(statistics.measure_padding(*truncated, batch, pad_to, self._recipe.seed)),
             batch_examples=batch,
             round_trip=self._round_trip(name, split),
             repeats=Duplicates(len(same), statistics.count_several_targets(hashes), example),
@@ -285,12 +286,6 @@ class _SplitDescription:
                 self._progress(what, done, len(rows))
             yield row
         self._progress(what, len(rows), len(rows))
-
-    def _measure_padding(self, source: LengthArray, target: LengthArray, batch: int) -> list[PaddingWaste]:
-        limits = (self._task.max_source_tokens, self._task.max_target_tokens)
-        pad_to = (limits[0] or int(source.max()), limits[1] or int(target.max()))
-        truncated = np.minimum(source, pad_to[0]), np.minimum(target, 0 if self._has_head else pad_to[1])
-        return statistics.measure_padding(*truncated, batch, pad_to, self._recipe.seed)
 
     def _count_tokens(self, name: str, split: TokenizedSplit) -> TokenUse:
         counts = split.token_counts(self._encoder.vocabulary)

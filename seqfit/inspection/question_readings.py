@@ -123,10 +123,8 @@ def _guess_answer(
     reading = _qa_reading(question, contexts, answers[0])
     if len(answers) == 1:
         return FoundReading(reading)
-    other = _qa_reading(question, contexts, answers[1])
-    return FoundReading(
-        reading, other, f"no column has the name of an answer, and {answers[0].path} or {answers[1].path} could be it"
-    )
+    doubt = f"no column has the name of an answer, and {answers[0].path} or {answers[1].path} could be it"
+    return FoundReading(reading, _qa_reading(question, contexts, answers[1]), doubt)
 
 
 def _qa_reading(question: ColumnProfile, contexts: Sequence[ColumnProfile], answer: ColumnProfile) -> Reading:

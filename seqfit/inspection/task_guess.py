@@ -260,9 +260,8 @@ class TaskGuess:
         sides = {side: [getattr(reading, side)] for side in ("source", "target") if side not in self.given}
         references = list(reading.more.get("references", []))
         for rows in itertools.islice(self.samples.values(), 1, None):
-            if not rows or all(
-                has_columns(template, rows[0]) for found in sides.values() for template in found if template
-            ):
+            templates = [template for found in sides.values() for template in found if template]
+            if not rows or all(has_columns(template, rows[0]) for template in templates):
                 continue
             own = find_reading(reading.task, profile_columns(rows), self.hints).best
             references += own.more.get("references", [])
