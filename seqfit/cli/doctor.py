@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from seqfit.doctor import DoctorFinding, examine
+from seqfit.doctor import examine
 from seqfit.system import quiet_torch
 
 _WIDTH = 110
@@ -40,7 +40,15 @@ def command(
     if as_json:
         print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2, ensure_ascii=False))
     else:
-        _print_table(findings)
+        width = max(len(finding.name) for finding in findings)
+        indent = " " * (width + 11)
+        for finding in findings:
+            head = f"{finding.state:<8} {finding.name:<{width}}  "
+            print(textwrap.fill(finding.detail, _WIDTH, initial_indent=head, subsequent_indent=indent))
+            if finding.fix:
+                print(textwrap.fill(f"fix: {finding.fix}", _WIDTH, initial_indent=indent, subsequent_indent=indent))
+        flagged = sum(finding.state != "ok" for finding in findings)
+        print(f"\n{flagged} of {len(findings)} need attention." if flagged else "\nAll checks passed.")
     if any(finding.state == "missing" for finding in findings):
         raise typer.Exit(1)
 
@@ -66,15 +74,3 @@ def _run_selftest(as_json: bool) -> None:
         print(f"\nAll checks passed on {device}.")
     if wrong:
         raise typer.Exit(1)
-
-
-def _print_table(findings: list[DoctorFinding]) -> None:
-    width = max(len(finding.name) for finding in findings)
-    indent = " " * (width + 11)
-    for finding in findings:
-        head = f"{finding.state:<8} {finding.name:<{width}}  "
-        print(textwrap.fill(finding.detail, _WIDTH, initial_indent=head, subsequent_indent=indent))
-        if finding.fix:
-            print(textwrap.fill(f"fix: {finding.fix}", _WIDTH, initial_indent=indent, subsequent_indent=indent))
-    flagged = sum(finding.state != "ok" for finding in findings)
-    print(f"\n{flagged} of {len(findings)} need attention." if flagged else "\nAll checks passed.")

@@ -255,14 +255,13 @@ def _mark_second_forms(columns: list[ColumnProfile], rows: Sequence[TemplateRow]
         for other in paths[number + 1 :]:
             if path in marked or other in marked:
                 continue
+            both = texts[path], texts[other]
             is_hinted = _distance(names[path]) or _distance(names[other])
+            has_masks = any(_share("<" in text or "[" in text for text in one) > 0.5 for one in both)
             if (
-                _agree(texts[path], texts[other], _without_tags) > 0.8
-                or (is_hinted and _agree(texts[path], texts[other], _letters) > 0.8)
-                or (
-                    _is_masked(texts[path], texts[other])
-                    and _agree(texts[path], texts[other], lambda text: _letters(_MASK.sub("", text))) > 0.8
-                )
+                _agree(*both, _without_tags) > 0.8
+                or (is_hinted and _agree(*both, _letters) > 0.8)
+                or (has_masks and _agree(*both, lambda text: _letters(_MASK.sub("", text))) > 0.8)
             ):
                 second = max((other, path), key=lambda one: (_distance(names[one]), _count_tags(texts[one])))
                 marked[second] = f"the same as {path if second == other else other}"
@@ -291,11 +290,6 @@ def _distance(name: Name) -> int:
 
 def _count_tags(texts: list[str]) -> int:
     return sum(len(_TAG.findall(text)) + text.count("<") + text.count("[") for text in texts)
-
-
-def _is_masked(first: list[str], second: list[str]) -> bool:
-    """Whether one of the two has placeholders in most rows."""
-    return any(_share("<" in text or "[" in text for text in texts) > 0.5 for texts in (first, second))
 
 
 def _agree(first: list[str], second: list[str], form: Any) -> float:

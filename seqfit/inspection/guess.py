@@ -178,12 +178,13 @@ def _mention_files(source: SourceRecipe, tables: Mapping[str, DataTable]) -> str
 
 def _open_source(data: str, task: Mapping[str, Any], column: str) -> Unsure:
     source, target = task["source"], task["target"]
+    with_it, without_it = quote(f"task.source={source} {{{column}}}"), quote(f"task.source={source}")
     given_target = quote(f"task.target={target}")
     return Unsure(
         f"{data} is ambiguous: rows with the same {source} have different {target}, depending on '{column}'. "
         "The options for each reading:\n"
-        f"  1. with '{column}' in the source: {quote(f'task.source={source} {{{column}}}')} {given_target}\n"
-        f"  2. without it: {quote(f'task.source={source}')} {given_target}\n"
+        f"  1. with '{column}' in the source: {with_it} {given_target}\n"
+        f"  2. without it: {without_it} {given_target}\n"
         "Add the options of the reading you want."
     )
 

@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.column_names import AGREED, score_role
@@ -46,6 +46,8 @@ _SEPARATORS = (",", ";", "|")
 _NUMBERED = re.compile(r"\d+(\.0+)?")
 _LETTERED = re.compile(r"\(?[A-Za-z][).:]?")
 _MOST_NUMBERED_CLASSES = 20  # more different whole numbers are probably a scale
+# The columns of the text, and prose that may belong to it or not.
+_TextAndRest: TypeAlias = tuple[list[ColumnProfile], list[ColumnProfile]]
 
 
 def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "classify") -> FoundReading:
@@ -178,10 +180,7 @@ def _is_family(texts: Sequence[ColumnProfile]) -> bool:
     return numbered or any(pair <= names for pair in _TEXT_PAIRS)
 
 
-def _find_texts(
-    columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile]
-) -> tuple[list[ColumnProfile], list[ColumnProfile]]:
-    """The columns of the text, and prose that may belong to it or not."""
+def _find_texts(columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile]) -> _TextAndRest:
     columns = [c for c in columns if not (c.is_list and c.name.words & _REPLIES)]  # a bot's replies to a class of texts
     known = {c.path for c in columns}
     contained = [c for c in columns if set(c.within) & known and not _is_mutual(c, columns)]
@@ -189,9 +188,7 @@ def _find_texts(
     return texts, [*rest, *(c for c in contained if c.name.last not in TITLES)]
 
 
-def _find_own_texts(
-    columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile]
-) -> tuple[list[ColumnProfile], list[ColumnProfile]]:
+def _find_own_texts(columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile]) -> _TextAndRest:
     """The same, for columns that are not parts of others."""
     prose = [c for c in columns if c.is_prose and not c.has_few_values and c.filled_share > _MOSTLY_EMPTY]
     if not prose:
