@@ -1,1 +1,1 @@
-"""The command line: one file per command, which parses, calls and prints; the work is done in the other rooms."""
+"""The command line: one file per command, which parses, calls and prints; the work is done in the other packages."""

@@ -8,20 +8,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
 from seqfit.errors import RecipeError
 from seqfit.recipe import check_kind, explain_options, resolve, take_options
 from seqfit.units import parse_bytes
 
 RecipeArgument = Annotated[
-    str,
-    typer.Argument(metavar="RECIPE", help="Library recipe ('seqfit ls'), YAML file or run directory."),
+    str, Argument(metavar="RECIPE", help="Library recipe ('seqfit ls'), YAML file or run directory.")
 ]
 
 OverridesArgument = Annotated[
     list[str] | None,
-    typer.Argument(
+    Argument(
         metavar="OVERRIDES",
         help="Changes to the recipe: train.learning_rate=3e-4 sets a field, '~eval.early_stopping' removes one (in "
         "quotes, because some shells expand ~). Arguments of transformers' Trainer are answered with ours.",
@@ -30,7 +29,7 @@ OverridesArgument = Annotated[
 
 TaskOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--task",
         help="Task of a data file: qa, summarize, translate, classify, math, generate, regression, multilabel or "
         "multiple-choice; default: guessed.",
@@ -38,8 +37,7 @@ TaskOption = Annotated[
 ]
 
 ModelOption = Annotated[
-    str | None,
-    typer.Option("--model", help="Model for a data file: a Hub name, such as google/mt5-small, or a folder."),
+    str | None, Option("--model", help="Model for a data file: a Hub name, such as google/mt5-small, or a folder.")
 ]
 
 
@@ -58,7 +56,6 @@ def check_runs(words: Iterable[Path], command: str, *more: Kind) -> None:
 
 
 def parse_limit(text: str | None) -> int | None:
-    """--memory-limit in bytes."""
     try:
         return None if text is None else parse_bytes(text)
     except ValueError as error:

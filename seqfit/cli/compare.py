@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import OverridesArgument, check_recipe
 from seqfit.errors import RecipeError, Stopped
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def command(
     recipe: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="RECIPE", help="Library name, YAML file or run directory; with --resume the folder of a comparison."
         ),
     ],
     overrides: OverridesArgument = None,
     strategies: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--strategies",
             "-s",
             metavar="LIST",
@@ -35,72 +35,45 @@ def command(
     ] = None,
     vary: Annotated[
         list[str] | None,
-        typer.Option(
-            "--vary",
+        Option(
             metavar="FIELD=VALUES",
             help="Also try these values of a field of the recipe, such as train.learning_rate=1e-4,3e-4.",
         ),
     ] = None,
     cross: Annotated[
-        bool, typer.Option("--cross", help="Try the values of --vary with every strategy (default: baseline only).")
+        bool, Option("--cross", help="Try the values of --vary with every strategy (default: baseline only).")
     ] = False,
     seeds: Annotated[
         str | None,
-        typer.Option(
-            "--seeds",
-            metavar="LIST",
-            help="Random seeds, such as 0,1; every candidate is trained with each (default: 0).",
-        ),
+        Option(metavar="LIST", help="Random seeds, such as 0,1; every candidate is trained with each (default: 0)."),
     ] = None,
-    repeats: Annotated[
-        int | None, typer.Option("--repeats", help="Trials of every candidate with every seed (default: 5).")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option("--steps", help="Steps of every trial (default: 15, or the recipe's if fewer).")
-    ] = None,
-    warm_up: Annotated[
-        int | None, typer.Option("--warm-up", help="Warm-up steps excluded from timing (default: 3).")
-    ] = None,
+    repeats: Annotated[int | None, Option(help="Trials of every candidate with every seed (default: 5).")] = None,
+    steps: Annotated[int | None, Option(help="Steps of every trial (default: 15, or the recipe's if fewer).")] = None,
+    warm_up: Annotated[int | None, Option(help="Warm-up steps excluded from timing (default: 3).")] = None,
     gpu: Annotated[
-        str | None,
-        typer.Option("--gpu", metavar="LIST", help="Also predict for these GPUs, such as v100-16-sxm,rtx3090."),
+        str | None, Option(metavar="LIST", help="Also predict for these GPUs, such as v100-16-sxm,rtx3090.")
     ] = None,
     device: Annotated[
-        str | None,
-        typer.Option("--device", metavar="LIST", help="Devices to train on, such as cpu,cuda (default: the recipe's)."),
+        str | None, Option(metavar="LIST", help="Devices to train on, such as cpu,cuda (default: the recipe's).")
     ] = None,
     larger: Annotated[
-        str | None,
-        typer.Option("--larger", metavar="MODEL", help="The model that 'larger' stands for: a Hub name or a folder."),
+        str | None, Option(metavar="MODEL", help="The model that 'larger' stands for: a Hub name or a folder.")
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(
-            "--budget",
-            metavar="TIME",
-            help="Time limit, such as 20m; as many steps and repeats run as fit (default: none).",
-        ),
+        Option(metavar="TIME", help="Time limit, such as 20m; as many steps and repeats run as fit (default: none)."),
     ] = None,
     matrix: Annotated[
-        Path | None,
-        typer.Option(
-            "--matrix", metavar="FILE", help="YAML file with these options; the command line takes precedence."
-        ),
+        Path | None, Option(metavar="FILE", help="YAML file with these options; the command line takes precedence.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Folder to write (default: comparisons/NAME-TIME)."),
+        Path | None, Option("--out", "-o", metavar="DIR", help="Folder to write (default: comparisons/NAME-TIME).")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume a comparison: RECIPE is its folder, or --out.")
-    ] = False,
+    resume: Annotated[bool, Option("--resume", help="Resume a comparison: RECIPE is its folder, or --out.")] = False,
     repeat: Annotated[
-        int | None,
-        typer.Option(
-            "--repeat", min=0, help="Run one repeat of a submitted comparison, counted from 0 (for job files)."
-        ),
+        int | None, Option(min=0, help="Run one repeat of a submitted comparison, counted from 0 (for job files).")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and stop.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be run, and stop.")] = False,
 ) -> None:
     """Compare training strategies: same data, data order, global batch, seeds and number of steps.
 
@@ -119,12 +92,25 @@ def command(
     lists = {"seeds": seeds, "gpus": gpu, "devices": device}
     options |= {name: split_list(text) for name, text in lists.items() if text is not None}
     varied: dict[str, list[str]] = {}
-    for field, values in map(_read_vary, vary or []):
-        varied.setdefault(field, []).extend(values)
+    for text in vary or []:
+        field, _, values = text.partition("=")
+        if not split_list(values):
+            raise RecipeError(
+                f"--vary is '{text}'",
+                "it is a field of the recipe and the values to try",
+                "Write it as --vary train.learning_rate=1e-4,3e-4",
+            )
+        varied.setdefault(field, []).extend(split_list(values))
     options |= {"vary": varied} if varied else {}
     if repeat is not None:
         others = {"overrides": overrides, "--matrix": matrix, "--out": out, "--resume": resume, "--dry-run": dry_run}
-        _check_nothing_else([name for name, value in (options | others).items() if value])
+        given = [name for name, value in (options | others).items() if value]
+        if given:
+            raise RecipeError(
+                f"--repeat is given with {given[0]}",
+                "a repeat has the options in the folder of its comparison",
+                "Give only the folder and --repeat",
+            )
         folder = Path(recipe)  # the repeat that ends last prints the tables and writes the page
         run_repeat(folder, repeat, lambda comparison: _show(comparison, folder))
         return
@@ -141,32 +127,9 @@ def command(
     _show(comparison, prepared.folder)
 
 
-def _check_nothing_else(given: list[str]) -> None:
-    if given:
-        raise RecipeError(
-            f"--repeat is given with {given[0]}",
-            "a repeat has the options in the folder of its comparison",
-            "Give only the folder and --repeat",
-        )
-
-
 def _show(comparison: Comparison, folder: Path) -> None:
     from seqfit.comparison import format_terminal
     from seqfit.reporting import report
 
     print(format_terminal(comparison, width=shutil.get_terminal_size((100, 24)).columns))
     print(f"comparison: {folder}\nreport: {report(folder)}")
-
-
-def _read_vary(text: str) -> tuple[str, list[str]]:
-    """'train.learning_rate=1e-4,3e-4' -> the field and its values."""
-    from seqfit.comparison import split_list
-
-    field, _, values = text.partition("=")
-    if not split_list(values):
-        raise RecipeError(
-            f"--vary is '{text}'",
-            "it is a field of the recipe and the values to try",
-            "Write it as --vary train.learning_rate=1e-4,3e-4",
-        )
-    return field, split_list(values)

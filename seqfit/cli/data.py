@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,24 +25,14 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, progress_bar
 from seqfit.errors import RecipeError
 from seqfit.units import format_count, format_share
 
 if TYPE_CHECKING:
-    from seqfit.inspection import (
-        ColumnView,
-        DataReport,
-        ExampleView,
-        HumanBaseline,
-        LeftOut,
-        LengthSummary,
-        SplitReport,
-        TokenView,
-        TryQuestion,
-    )
-
+    from seqfit import inspection
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -54,9 +45,12 @@ _MOST_FREQUENT = 10
 _MOST_CLASSES = 30
 _MOST_COLUMNS = 40
 _LEAST_EXAMPLE = 16  # characters, however narrow the terminal is
+_PAGE_ENDINGS = (".html", ".htm")
+_ENDS = "q"
+_MOST_LISTED_LABELS = 30
 
 
-def print_report(report: DataReport, console: Console | None = None) -> None:
+def print_report(report: inspection.DataReport, console: Console | None = None) -> None:
     """Print everything; problems and the command come last, where a user looks first."""
     console = console or Console()
     about = f"{report.task}, guessed" if report.guessed else report.description
@@ -69,29 +63,41 @@ def print_report(report: DataReport, console: Console | None = None) -> None:
     for event in report.events:
         console.print(Text(f"note: {event}", style="dim"))
     if report.splits:
-        console.print(_findings(report.findings))
+        findings = Table.grid(padding=(0, 1))
+        for finding in report.findings:
+            findings.add_row(Text("•", style="yellow"), Text(finding))
+        rest = [Padding(findings, (0, 0, 1, 0))] if report.findings else [Text("no problems found"), Text()]
+        console.print(Group(_rule("what to do"), *rest))
     if report.open_question is not None:
         console.print(Text(f"\n{report.open_question}", style="yellow"), soft_wrap=True)
     else:
         console.print(Text.assemble(("to train:  ", "bold"), report.command), soft_wrap=True)
 
 
-def _list_parts(report: DataReport, width: int) -> list[RenderableType]:
+def _list_parts(report: inspection.DataReport, width: int) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if report.guessed:
         parts += [_rule("guessed"), *(Text(f"  {note}") for note in report.guessed)]
     if report.columns:
         parts.append(_columns(report.columns, width))
     if report.first_rows:
-        parts += [_rule("first rows"), *map(_first_row, report.first_rows)]
+        parts.append(_rule("first rows"))
+    for row in report.first_rows:
+        parts += [_grid([(name, Text(value)) for name, value in row.items()]), Text()]
     parts += [_split(split, report.unit, is_first=number == 0) for number, split in enumerate(report.splits)]
     parts += [_example(example) for split in report.splits[:1] for example in split.examples]
     if report.splits:
         parts.append(_repeats(report))
     if report.left_out:
-        parts.append(_left_out(report.left_out))
+        parts.append(_rule("rows left out"))
+        parts += [
+            Text.assemble(f"{entry.split}, {entry.rows:,}: {entry.cause}  ", (", ".join(entry.examples), "dim"))
+            for entry in report.left_out
+        ]
     if report.human_baseline is not None:
-        parts.append(_baseline(report.human_baseline))
+        baseline = report.human_baseline
+        scores = "  ".join(f"{name} {value:.2f}" for name, value in baseline.scores.items())
+        parts += [_rule(f"human baseline on {baseline.rows} {baseline.split} rows"), Text(scores or "no scores")]
     return parts
 
 
@@ -116,7 +122,7 @@ def _rule(title: str) -> RenderableType:
     return Group(Text(), Rule(Text(title, style="bold"), align="left", style="dim"))
 
 
-def _columns(columns: Sequence[ColumnView], width: int) -> RenderableType:
+def _columns(columns: Sequence[inspection.ColumnView], width: int) -> RenderableType:
     headings = ("column", "type", "filled", "different", "used as")
     table = _table(*headings)
     for number in (1, 4):
@@ -142,16 +148,17 @@ def _columns(columns: Sequence[ColumnView], width: int) -> RenderableType:
     return Group(_rule(f"columns, in the first {max(column.rows for column in columns):,} rows"), table, *rest)
 
 
-def _first_row(row: Mapping[str, str]) -> RenderableType:
+def _grid(rows: Sequence[tuple[str, Text]]) -> Table:
+    """Names on the left, in grey, and their texts."""
     lines = Table.grid(padding=(0, 2))
     lines.add_column(style="dim", no_wrap=True)
     lines.add_column()
-    for name, value in row.items():
-        lines.add_row(Text(name), Text(value))
-    return Group(lines, Text())
+    for name, text in rows:
+        lines.add_row(Text(name), text)
+    return lines
 
 
-def _split(split: SplitReport, unit: str, *, is_first: bool) -> RenderableType:
+def _split(split: inspection.SplitReport, unit: str, *, is_first: bool) -> RenderableType:
     """Histograms and limits only for the first split: a limit holds for all, and the others look alike."""
     per_source = ", ".join(f"{title} {rows:,}" for title, rows in split.rows_by_source.items())
     rows = f"{split.rows:,} row{'s' if split.rows != 1 else ''}"
@@ -170,7 +177,7 @@ def _split(split: SplitReport, unit: str, *, is_first: bool) -> RenderableType:
     return Group(*parts)
 
 
-def _length_table(split: SplitReport, unit: str) -> Table:
+def _length_table(split: inspection.SplitReport, unit: str) -> Table:
     limits = ["limit", "truncated"] if unit == "tokens" else []
     table = _table(unit, "shortest", "mean", "median", "95%", "longest", *limits)
     for side, lengths in split.sides:
@@ -187,7 +194,7 @@ def _length_table(split: SplitReport, unit: str) -> Table:
     return table
 
 
-def _histogram(side: str, lengths: LengthSummary, unit: str) -> RenderableType:
+def _histogram(side: str, lengths: inspection.LengthSummary, unit: str) -> RenderableType:
     width = _COLUMN * len(lengths.counts)
     first, last = lengths.bins[0], lengths.bins[-1]
     axis = first if first == last else first + last.rjust(width - len(first))
@@ -198,7 +205,7 @@ def _histogram(side: str, lengths: LengthSummary, unit: str) -> RenderableType:
     )
 
 
-def _limit_table(split: SplitReport, unit: str) -> Table:
+def _limit_table(split: inspection.SplitReport, unit: str) -> Table:
     """Each cell is a limit and the share of rows that it would truncate."""
     most = max(map(len, split.limits.values()))
     table = _table(f"limit in {unit}: rows truncated", *[""] * most)
@@ -208,7 +215,7 @@ def _limit_table(split: SplitReport, unit: str) -> Table:
     return table
 
 
-def _class_table(split: SplitReport) -> RenderableType:
+def _class_table(split: inspection.SplitReport) -> RenderableType:
     table = _table("label", "rows", "share")
     table.add_column("")
     total = sum(entry.count for entry in split.classes) or 1
@@ -220,7 +227,7 @@ def _class_table(split: SplitReport) -> RenderableType:
     return Group(table, *([Text(f"and {more} more labels", style="dim")] if more > 0 else []))
 
 
-def _padding_table(split: SplitReport) -> Table:
+def _padding_table(split: inspection.SplitReport) -> Table:
     table = _table("tokens computed per real token", *(waste.method for waste in split.padding))
     for side in ("source", "target", "both") if split.target else ("source",):
         table.add_row(side, *(f"{getattr(waste, side):.2f}" for waste in split.padding))
@@ -229,7 +236,7 @@ def _padding_table(split: SplitReport) -> Table:
     return table
 
 
-def _vocabulary(split: SplitReport) -> Text | None:
+def _vocabulary(split: inspection.SplitReport) -> Text | None:
     use = split.tokens
     if use is None:
         return None
@@ -240,7 +247,7 @@ def _vocabulary(split: SplitReport) -> Text | None:
     return text.append(f", {use.unknown:,} unknown tokens") if use.unknown else text
 
 
-def _lost(split: SplitReport) -> Text | None:
+def _lost(split: inspection.SplitReport) -> Text | None:
     trip = split.round_trip
     if trip is None:
         return None
@@ -256,26 +263,21 @@ def _lost(split: SplitReport) -> Text | None:
     return text.append(f" and {more} more" if more else "").append(f" (of {trip.rows:,} rows)")
 
 
-def _example(example: ExampleView) -> RenderableType:
-    lines = Table.grid(padding=(0, 2))
-    lines.add_column(style="dim", no_wrap=True)
-    lines.add_column()
+def _example(example: inspection.ExampleView) -> RenderableType:
     sides = (("source", example.source, example.source_tokens), ("target", example.target, example.target_tokens))
+    rows: list[tuple[str, Text]] = []
     for side, text, tokens in sides:
-        lines.add_row(side, Text(_shorten(text)))
-        if tokens is not None:
-            lines.add_row("", _tokens(tokens))
-    return Group(Text(), Rule(Text(f"example {example.row_id}"), align="left", style="dim"), lines)
+        rows += [(side, Text(_shorten(text))), *([] if tokens is None else [("", _tokens(tokens))])]
+    return Group(Text(), Rule(Text(f"example {example.row_id}"), align="left", style="dim"), _grid(rows))
 
 
-def _tokens(view: TokenView) -> Text:
+def _tokens(view: inspection.TokenView) -> Text:
     text = Text()
-    for token in view.head:
-        text.append(token.text, "magenta" if token.special else "cyan").append(f":{token.token_id} ", "dim")
-    if view.left_out:
-        text.append(f"… {view.left_out:,} more … ", "dim")
-    for token in view.tail:
-        text.append(token.text, "magenta" if token.special else "cyan").append(f":{token.token_id} ", "dim")
+    for tokens, left_out in ((view.head, view.left_out), (view.tail, 0)):
+        for token in tokens:
+            text.append(token.text, "magenta" if token.special else "cyan").append(f":{token.token_id} ", "dim")
+        if left_out:
+            text.append(f"… {left_out:,} more … ", "dim")
     return text
 
 
@@ -286,7 +288,7 @@ def _shorten(text: str) -> str:
     return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:half]} … {shown[-half:]}"
 
 
-def _repeats(report: DataReport) -> RenderableType:
+def _repeats(report: inspection.DataReport) -> RenderableType:
     within = _table(
         "split", "rows", "repeated rows", "sources with several targets", "source in train", "context in train"
     )
@@ -304,40 +306,12 @@ def _repeats(report: DataReport) -> RenderableType:
     return Group(_rule("repeats and overlap"), within, *examples)
 
 
-def _left_out(entries: Sequence[LeftOut]) -> RenderableType:
-    lines = [
-        Text.assemble(f"{entry.split}, {entry.rows:,}: {entry.cause}  ", (", ".join(entry.examples), "dim"))
-        for entry in entries
-    ]
-    return Group(_rule("rows left out"), *lines)
-
-
-def _baseline(baseline: HumanBaseline) -> RenderableType:
-    scores = "  ".join(f"{name} {value:.2f}" for name, value in baseline.scores.items())
-    return Group(_rule(f"human baseline on {baseline.rows} {baseline.split} rows"), Text(scores or "no scores"))
-
-
-def _findings(findings: Sequence[str]) -> RenderableType:
-    lines: list[RenderableType] = [_rule("what to do")]
-    if not findings:
-        return Group(*lines, Text("no problems found"), Text())
-    table = Table.grid(padding=(0, 1))
-    for finding in findings:
-        table.add_row(Text("•", style="yellow"), Text(finding))
-    return Group(*lines, Padding(table, (0, 0, 1, 0)))
-
-
 def _table(first: str, *others: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column(first)
     for name in others:
         table.add_column(name, justify="right")
     return table
-
-
-_PAGE_ENDINGS = (".html", ".htm")
-_ENDS = "q"
-_MOST_LISTED_LABELS = 30
 
 
 def rewrite_arguments(arguments: list[str]) -> list[str]:
@@ -357,7 +331,7 @@ def rewrite_arguments(arguments: list[str]) -> list[str]:
 def command(
     given: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="DATA",
             help="A data file or folder, a Hub data set, a library recipe, a YAML file, or a run directory.",
         ),
@@ -367,16 +341,15 @@ def command(
     model: ModelOption = None,
     html: Annotated[
         str | None,
-        typer.Option(
-            "--html",
+        Option(
             metavar="[FILE]",
             help="Also write one HTML page with plots. Default: NAME-data.html. Example: --html report.html",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON instead of text.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the whole report as JSON instead of text.")] = False,
     try_rows: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--try",
             metavar="N",
             min=1,
@@ -385,20 +358,13 @@ def command(
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(
-            "--rows",
-            metavar="N",
-            min=1,
-            help="Read at most N rows of each source and split. Default: all. Example: --rows 1000",
+        Option(
+            metavar="N", min=1, help="Read at most N rows of each source and split. Default: all. Example: --rows 1000"
         ),
     ] = None,
     write_recipe: Annotated[
         Path | None,
-        typer.Option(
-            "--write-recipe",
-            metavar="FILE",
-            help="Write the guessed recipe to a new YAML file. Example: --write-recipe mine.yaml",
-        ),
+        Option(metavar="FILE", help="Write the guessed recipe to a new YAML file. Example: --write-recipe mine.yaml"),
     ] = None,
 ) -> None:
     """Inspect data before training: guessed recipe, columns, classes, lengths, repeats, leaks, examples, problems.
@@ -411,26 +377,23 @@ def command(
     """
     from seqfit.inspection import describe_data, try_task
 
-    page = _choose_page(given, html)
+    if html and not html.endswith(_PAGE_ENDINGS):
+        change = f"Use --html {html}.html, or --html without a file"
+        raise RecipeError(f"--html is '{html}'", "The file must end in .html", change)
+    page = None if html is None else Path(html or f"{Path(given).stem or 'this'}-data.html")
     if try_rows is not None and page is None and not as_json:
-        _check_not_written(write_recipe)
+        if write_recipe is not None:
+            rule = "--try only shows and scores rows"
+            raise RecipeError("--write-recipe is given with --try", rule, "Leave one of them out")
         baseline = try_task(given, overrides or (), rows=try_rows, ask=_ask, task=task, model=model)
-        _print_baseline(baseline.rows, baseline.split, baseline.scores, baseline.absent)
+        _print_baseline(baseline)
         return
     with progress_bar() as progress:
         report = describe_data(given, overrides or (), task=task, model=model, rows=rows, progress=progress)
     if try_rows is not None and report.open_question is None:
-        baseline = try_task(given, overrides or (), rows=try_rows, ask=_ask_on_stderr, task=task, model=model)
+        ask = partial(_ask, err=True)  # standard output is for the report
+        baseline = try_task(given, overrides or (), rows=try_rows, ask=ask, task=task, model=model)
         report = replace(report, human_baseline=baseline)
-    _show(report, page, as_json=as_json)
-    if report.open_question is not None:
-        raise typer.Exit(RecipeError.exit_code)
-    if write_recipe is not None:
-        _write_recipe(given, overrides or [], task, model, write_recipe)
-        typer.echo(f"recipe: {write_recipe}", err=as_json)
-
-
-def _show(report: DataReport, page: Path | None, *, as_json: bool) -> None:
     if page is not None:  # first, because the reader of a pipe may close it before the last line
         from seqfit.reporting import write_data_page
 
@@ -441,16 +404,11 @@ def _show(report: DataReport, page: Path | None, *, as_json: bool) -> None:
         print_report(report)
     if page is not None:
         typer.echo(page, err=as_json)
-
-
-def _choose_page(given: str, html: str | None) -> Path | None:
-    if html is None:
-        return None
-    if html and not html.endswith(_PAGE_ENDINGS):
-        raise RecipeError(
-            f"--html is '{html}'", "The file must end in .html", f"Use --html {html}.html, or --html without a file"
-        )
-    return Path(html or f"{Path(given).stem or 'this'}-data.html")
+    if report.open_question is not None:
+        raise typer.Exit(RecipeError.exit_code)
+    if write_recipe is not None:
+        _write_recipe(given, overrides or [], task, model, write_recipe)
+        typer.echo(f"recipe: {write_recipe}", err=as_json)
 
 
 def _write_recipe(given: str, overrides: list[str], task: str | None, model: str | None, out: Path) -> None:
@@ -467,17 +425,7 @@ def _write_recipe(given: str, overrides: list[str], task: str | None, model: str
         raise RecipeError(f"{out} exists already", "A recipe is never overwritten", "Choose another name") from error
 
 
-def _check_not_written(write_recipe: Path | None) -> None:
-    if write_recipe is not None:
-        raise RecipeError(
-            "--write-recipe is given with --try", "--try only shows and scores rows", "Leave one of them out"
-        )
-
-
-# ---- a human baseline ----
-
-
-def _ask(question: TryQuestion, *, err: bool = False) -> str | None:
+def _ask(question: inspection.TryQuestion, *, err: bool = False) -> str | None:
     """Show a row and read an answer; None after 'q' and at the end of standard input."""
     choices = question.choices[:_MOST_LISTED_LABELS]
     if question.number == 1:
@@ -498,14 +446,9 @@ def _ask(question: TryQuestion, *, err: bool = False) -> str | None:
     return answer
 
 
-def _ask_on_stderr(question: TryQuestion) -> str | None:
-    """The same on standard error, because standard output is for the report."""
-    return _ask(question, err=True)
-
-
-def _print_baseline(rows: int, split: str, scores: dict[str, float], absent: dict[str, str]) -> None:
-    listed = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
-    typer.echo(f"\nhuman baseline on {rows} {split} rows: {listed or 'no scores'}")
-    for reason in dict.fromkeys(absent.values()):
-        names = ", ".join(name for name, why in absent.items() if why == reason)
+def _print_baseline(baseline: inspection.HumanBaseline) -> None:
+    listed = "  ".join(f"{name} {value:.2f}" for name, value in baseline.scores.items())
+    typer.echo(f"\nhuman baseline on {baseline.rows} {baseline.split} rows: {listed or 'no scores'}")
+    for reason in dict.fromkeys(baseline.absent.values()):
+        names = ", ".join(name for name, why in baseline.absent.items() if why == reason)
         typer.echo(f"absent: {names} ({reason})")

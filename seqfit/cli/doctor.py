@@ -9,21 +9,20 @@ from itertools import chain
 from typing import Annotated
 
 import typer
+from typer import Option
 
-from seqfit.doctor import DoctorFinding, examine
+from seqfit.doctor import examine
 from seqfit.system import quiet_torch
 
 _WIDTH = 110
 
 
 def command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
-    network: Annotated[
-        bool, typer.Option("--network", help="Also try to reach the Hub, for at most 3 seconds.")
-    ] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the findings as JSON.")] = False,
+    network: Annotated[bool, Option("--network", help="Also try to reach the Hub, for at most 3 seconds.")] = False,
     selftest: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--selftest",
             help="Train tiny models with every strategy on this device: check updates against the baseline, and memory "
             "against its prediction.",
@@ -41,7 +40,15 @@ def command(
     if as_json:
         print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2, ensure_ascii=False))
     else:
-        _print_table(findings)
+        width = max(len(finding.name) for finding in findings)
+        indent = " " * (width + 11)
+        for finding in findings:
+            head = f"{finding.state:<8} {finding.name:<{width}}  "
+            print(textwrap.fill(finding.detail, _WIDTH, initial_indent=head, subsequent_indent=indent))
+            if finding.fix:
+                print(textwrap.fill(f"fix: {finding.fix}", _WIDTH, initial_indent=indent, subsequent_indent=indent))
+        flagged = sum(finding.state != "ok" for finding in findings)
+        print(f"\n{flagged} of {len(findings)} need attention." if flagged else "\nAll checks passed.")
     if any(finding.state == "missing" for finding in findings):
         raise typer.Exit(1)
 
@@ -61,23 +68,9 @@ def _run_selftest(as_json: bool) -> None:
     wrong = [check for check in checks if check.state == "wrong"]
     if as_json:
         print(json.dumps([dataclasses.asdict(check) for check in checks], indent=2, ensure_ascii=False))
+    elif wrong:
+        print(f"\n{len(wrong)} of {len(checks)} checks failed on {device}.")
     else:
-        print(
-            f"\n{len(wrong)} of {len(checks)} checks failed on {device}."
-            if wrong
-            else f"\nAll checks passed on {device}."
-        )
+        print(f"\nAll checks passed on {device}.")
     if wrong:
         raise typer.Exit(1)
-
-
-def _print_table(findings: list[DoctorFinding]) -> None:
-    width = max(len(finding.name) for finding in findings)
-    indent = " " * (width + 11)
-    for finding in findings:
-        head = f"{finding.state:<8} {finding.name:<{width}}  "
-        print(textwrap.fill(finding.detail, _WIDTH, initial_indent=head, subsequent_indent=indent))
-        if finding.fix:
-            print(textwrap.fill(f"fix: {finding.fix}", _WIDTH, initial_indent=indent, subsequent_indent=indent))
-    flagged = sum(finding.state != "ok" for finding in findings)
-    print(f"\n{flagged} of {len(findings)} need attention." if flagged else "\nAll checks passed.")

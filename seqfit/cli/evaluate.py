@@ -5,28 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
-from seqfit.cli.arguments import OverridesArgument, check_runs
+from seqfit.cli.arguments import OverridesArgument, check_runs, progress_bar
 
 
 def command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, for example runs/demo.")],
+    run: Annotated[Path, Argument(metavar="RUN", help="A run directory, for example runs/demo.")],
     overrides: OverridesArgument = None,
     data: Annotated[
-        str | None,
-        typer.Option(
-            "--data", metavar="FILE", help="Score all rows of this file instead of a split, for example new.csv."
-        ),
+        str | None, Option(metavar="FILE", help="Score all rows of this file instead of a split, for example new.csv.")
     ] = None,
     split: Annotated[
-        Literal["train", "validation", "test"],
-        typer.Option(help="The split to score (default: test).", show_default=False),
+        Literal["train", "validation", "test"], Option(help="The split to score (default: test).", show_default=False)
     ] = "test",
-    before: Annotated[bool, typer.Option("--before", help="Also score the model before fine-tuning.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Score at most N rows (default: all).", metavar="N")] = None,
+    before: Annotated[bool, Option("--before", help="Also score the model before fine-tuning.")] = False,
+    limit: Annotated[int | None, Option(min=1, help="Score at most N rows (default: all).", metavar="N")] = None,
     examples: Annotated[
-        int, typer.Option(min=0, help="Number of predictions to print (default: 3).", metavar="N", show_default=False)
+        int, Option(min=0, help="Number of predictions to print (default: 3).", metavar="N", show_default=False)
     ] = 3,
 ) -> None:
     """Score the best checkpoint of a run on a split; writes evaluation-SPLIT.json with metrics and predictions.
@@ -35,7 +31,6 @@ def command(
     seqfit evaluate runs/demo --data new.csv --limit 500
     """
     check_runs([run], "evaluate")
-    from seqfit.cli.arguments import progress_bar
     from seqfit.evaluation.evaluate import evaluate
     from seqfit.reporting import report
     from seqfit.rundir import files
@@ -47,7 +42,11 @@ def command(
                 run, split, overrides or (), data=data, before=column == "before", limit=limit, progress=show
             )
     _print_scores(results)
-    _print_examples(results["after"]["predictions"][:examples])
+    for prediction in results["after"]["predictions"][:examples]:
+        source = prediction["source"]
+        print(f"source:     {source if len(source) <= 300 else source[:297] + '...'}")
+        print(f"prediction: {prediction['prediction']}")
+        print(f"reference:  {' | '.join(prediction['references'])}\n")
     print(f"written: {run / files.evaluation(results['after']['split'])}")
     print(f"summary: {report(run)}")
 
@@ -74,11 +73,3 @@ def _print_scores(results: dict[str, dict[str, Any]]) -> None:
     for reason in dict.fromkeys(after["absent"].values()):
         names = [name for name, why in after["absent"].items() if why == reason]
         print(f"absent: {', '.join(names)} ({reason})")
-
-
-def _print_examples(predictions: list[dict[str, Any]]) -> None:
-    for prediction in predictions:
-        source = prediction["source"]
-        print(f"source:     {source if len(source) <= 300 else source[:297] + '...'}")
-        print(f"prediction: {prediction['prediction']}")
-        print(f"reference:  {' | '.join(prediction['references'])}\n")

@@ -1,4 +1,4 @@
-"""`seqfit status`, `seqfit logs`, `seqfit cancel`: submitted runs."""
+"""`seqfit status`, `logs`, `cancel`: submitted runs; `seqfit prefetch`: what a node without a network needs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, echo
 
-from seqfit.cli.arguments import check_runs
+from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe, check_runs, progress_bar
 from seqfit.system import quote
 
 
 def status(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(
+        Argument(
             metavar="[RUN]...",
             help="Directories of runs, of an array or of a comparison (default: all in runs/ and comparisons/).",
         ),
@@ -74,13 +74,10 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def logs(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a submitted run, for example runs/demo.")],
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Keep printing until the job is over, or Ctrl-C.")
-    ] = False,
+    run: Annotated[Path, Argument(metavar="RUN", help="Directory of a submitted run, for example runs/demo.")],
+    follow: Annotated[bool, Option("--follow", "-f", help="Keep printing until the job is over, or Ctrl-C.")] = False,
     lines: Annotated[
-        int | None,
-        typer.Option("--lines", "-n", min=1, help="Start with the last N lines (default: all).", metavar="N"),
+        int | None, Option("--lines", "-n", min=1, help="Start with the last N lines (default: all).", metavar="N")
     ] = None,
 ) -> None:
     """Print the log of the newest job of a run, over all its restarts."""
@@ -93,8 +90,7 @@ def logs(
 
 def cancel(
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Directories of submitted runs, of an array or a comparison."),
+        list[Path], Argument(metavar="RUN...", help="Directories of submitted runs, of an array or a comparison.")
     ],
 ) -> None:
     """Cancel the jobs of runs. A run that is training stops after its step with a snapshot, and can be resumed."""
@@ -103,3 +99,23 @@ def cancel(
 
     for line in cancel_runs(runs):
         print(line)
+
+
+def prefetch(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    no_tokenize: Annotated[
+        bool, Option("--no-tokenize", help="Only download; the job tokenizes the data itself (default: tokenize now).")
+    ] = False,
+) -> None:
+    """Download model, tokenizer and data on a login node, and tokenize the data, for nodes without a network.
+
+    Then submit with a profile that has offline: true. Weights are not loaded, so it takes little memory. Example:
+    seqfit prefetch t5-gsm8k
+    """
+    from seqfit.launch.download import download
+
+    check_recipe(recipe, "prefetch")
+    with progress_bar() as progress:
+        for line in download(recipe, overrides or (), tokenize=not no_tokenize, progress=progress):
+            echo(line)

@@ -61,13 +61,16 @@ GROUPS: dict[str, dict[str, str]] = {
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 _SHARED = {  # command -> the module that it shares
     **dict.fromkeys(("ls", "cp", "show", "validate", "schema"), "recipes"),
-    **dict.fromkeys(("status", "logs", "cancel"), "jobs"),
+    **dict.fromkeys(("status", "logs", "cancel", "prefetch"), "jobs"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` defaults to sys.argv[1:]."""
-    _print_whatever_the_encoding()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            # A pipe on Windows takes cp1252, which lacks many characters: escape them instead of failing.
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except SeqfitError as error:
@@ -94,13 +97,6 @@ def _report(error: SeqfitError) -> int:
     if ERROR_FILE in os.environ:
         write_error(error)
     return error.exit_code
-
-
-def _print_whatever_the_encoding() -> None:
-    """A pipe on Windows takes cp1252, which lacks many characters: escape them instead of failing."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -155,7 +151,6 @@ def _run(name: str, arguments: list[str]) -> int:
 
 
 def help_text() -> str:
-    """What `seqfit --help` prints."""
     width = max(map(len, COMMANDS))
     lines = [
         "Usage: seqfit COMMAND ...",

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, progress_bar
 from seqfit.hardware import KEPT_AT_MOST
@@ -23,7 +24,7 @@ from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from seqfit.planning import PeakBreakdown, PlannedStrategy, PlanReport, Rates
+    from seqfit.planning import PeakBreakdown, PlanReport, Rates
 
 
 _BAR = 24
@@ -31,15 +32,27 @@ _PARETO = "Pareto-optimal"
 
 
 def print_plan(report: PlanReport, *, explain: bool) -> None:
-    """The whole plan, for a terminal."""
     console = Console()
     steps = f"{format_count(report.total_steps)} steps of {format_count(report.real_tokens_per_step)} tokens on average"
     headline = f"{report.target}, {format_bytes(report.capacity_bytes)} usable; {steps}"
     console.print(Text(headline, style="bold"), soft_wrap=True)
     if report.stated is not None:
-        console.print(Text(_describe_stated(report, report.stated)), soft_wrap=True)
+        stated = report.stated
+        verdict = "fits" if stated.fits else f"does not fit: {stated.why_not}"
+        cause = "" if report.peak is None else f". Most of it: {report.peak.cause}"
+        needs = f"{format_bytes(stated.predicted_bytes)}, {format_seconds(stated.predicted_step_seconds)} per step"
+        console.print(Text(f"as the recipe says ({stated.label}): {needs}; {verdict}{cause}"), soft_wrap=True)
     if report.chosen is not None:
-        for line in _describe_chosen(report, report.chosen):
+        chosen = report.chosen
+        rate = report.real_tokens_per_step / chosen.predicted_step_seconds
+        total = chosen.predicted_step_seconds * report.total_steps
+        best = (
+            f"best: {chosen.label}, {chosen.micro_batch_tokens} tokens per micro-batch: "
+            f"{format_bytes(chosen.predicted_bytes)}, {format_seconds(chosen.predicted_step_seconds)} per step "
+            f"({format_count(rate)} tokens/s), {format_seconds(total)} in total"
+        )
+        use_it = f"use it: seqfit train RECIPE {' '.join(map(quote, chosen.overrides))}"
+        for line in (best, f"time estimated from: {report.rates_source}", use_it):
             console.print(Text(line), soft_wrap=True)
     else:
         console.print(Text(describe_shortage(report)), soft_wrap=True)
@@ -83,7 +96,6 @@ def describe_shortage(report: PlanReport) -> str:
 
 
 def print_peak(console: Console, peak: PeakBreakdown, capacity_bytes: int) -> None:
-    """What the peak consists of, as a tree with bars."""
     console.print(Text(f"\nPeak memory of {peak.label}: mostly {peak.cause}", style="bold"), soft_wrap=True)
     table = Table("", "peak memory", "", box=None, pad_edge=False)
     table.columns[1].justify = "right"
@@ -103,42 +115,27 @@ def print_peak(console: Console, peak: PeakBreakdown, capacity_bytes: int) -> No
 
 
 def print_difference(before: PlanReport, after: PlanReport, changes: Sequence[str]) -> None:
-    """Two plans side by side."""
     table = Table("", "as it is", f"with {', '.join(changes)}", title="what if")
-    for name, first, second in _compare(before, after):
-        table.add_row(name, first, second)
+    for name, show in (
+        ("best strategy", lambda chosen: chosen.label),
+        ("tokens per micro-batch", lambda chosen: f"{chosen.micro_batch_tokens:,}"),
+        ("peak memory", lambda chosen: format_bytes(chosen.predicted_bytes)),
+        ("time per step", lambda chosen: format_seconds(chosen.predicted_step_seconds)),
+    ):
+        table.add_row(name, *("nothing fits" if plan.chosen is None else show(plan.chosen) for plan in (before, after)))
+    first, second = (min(one.predicted_bytes for one in plan.strategies) for plan in (before, after))
+    table.add_row("least memory of any strategy", format_bytes(first), format_bytes(second))
+    table.add_row("change", "", f"{'+' if second >= first else '-'}{format_share(abs(second / first - 1))}")
     Console().print(table)
 
 
 def print_rates(rates: Rates) -> None:
-    """What a calibration measured."""
     console = Console()
     console.print(Text(rates.source))
     for kind, rate in rates.flops_per_second.items():
         console.print(Text(f"  {kind}: {format_flops(rate)}"))
     call = f"{rates.call_seconds * 1e6:.1f} us per call"
     console.print(Text(f"  other kernels: {format_bytes(rates.bytes_per_second)}/s, {call}"))
-
-
-def _describe_stated(report: PlanReport, stated: PlannedStrategy) -> str:
-    verdict = "fits" if stated.fits else f"does not fit: {stated.why_not}"
-    cause = "" if report.peak is None else f". Most of it: {report.peak.cause}"
-    return (
-        f"as the recipe says ({stated.label}): {format_bytes(stated.predicted_bytes)}, "
-        f"{format_seconds(stated.predicted_step_seconds)} per step; {verdict}{cause}"
-    )
-
-
-def _describe_chosen(report: PlanReport, chosen: PlannedStrategy) -> Iterator[str]:
-    rate = report.real_tokens_per_step / chosen.predicted_step_seconds
-    total = chosen.predicted_step_seconds * report.total_steps
-    yield (
-        f"best: {chosen.label}, {chosen.micro_batch_tokens} tokens per micro-batch: "
-        f"{format_bytes(chosen.predicted_bytes)}, {format_seconds(chosen.predicted_step_seconds)} per step "
-        f"({format_count(rate)} tokens/s), {format_seconds(total)} in total"
-    )
-    yield f"time estimated from: {report.rates_source}"
-    yield f"use it: seqfit train RECIPE {' '.join(map(quote, chosen.overrides))}"
 
 
 def _build_table(report: PlanReport) -> Table:
@@ -152,7 +149,8 @@ def _build_table(report: PlanReport) -> Table:
     table.add_column("", min_width=len(_PARETO))
     pareto = {(one.label, one.layout, one.micro_batch_tokens) for one in report.pareto}
     for one in sorted(report.strategies, key=lambda one: (not one.fits, one.predicted_step_seconds)):
-        is_chosen = _is_same(one, report.chosen)
+        chosen = report.chosen
+        is_chosen = chosen is not None and (one.label, one.layout) == (chosen.label, chosen.layout)
         notes = ["chosen"] if is_chosen else [one.why_not] if one.why_not and not (one.by_formula and one.fits) else []
         notes += [_PARETO] if (one.label, one.layout, one.micro_batch_tokens) in pareto else []
         cells = (
@@ -165,10 +163,6 @@ def _build_table(report: PlanReport) -> Table:
         )
         table.add_row(*cells, style="bold" if is_chosen else "" if one.fits else "dim")
     return table
-
-
-def _is_same(one: PlannedStrategy, chosen: PlannedStrategy | None) -> bool:
-    return chosen is not None and (one.label, one.layout) == (chosen.label, chosen.layout)
 
 
 def _list_notes(report: PlanReport) -> Iterator[str]:
@@ -184,24 +178,10 @@ def _list_notes(report: PlanReport) -> Iterator[str]:
     yield from report.events
 
 
-def _compare(before: PlanReport, after: PlanReport) -> Iterator[tuple[str, str, str]]:
-    for name, show in (
-        ("best strategy", lambda chosen: chosen.label),
-        ("tokens per micro-batch", lambda chosen: f"{chosen.micro_batch_tokens:,}"),
-        ("peak memory", lambda chosen: format_bytes(chosen.predicted_bytes)),
-        ("time per step", lambda chosen: format_seconds(chosen.predicted_step_seconds)),
-    ):
-        cells = [("nothing fits" if report.chosen is None else show(report.chosen)) for report in (before, after)]
-        yield name, cells[0], cells[1]
-    sizes = [min(one.predicted_bytes for one in report.strategies) for report in (before, after)]
-    yield "least memory of any strategy", format_bytes(sizes[0]), format_bytes(sizes[1])
-    yield "change", "", f"{'+' if sizes[1] >= sizes[0] else '-'}{format_share(abs(sizes[1] / sizes[0] - 1))}"
-
-
 def command(
     recipe: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="RECIPE",
             help="Name of a library recipe, a YAML file, a run directory; or a data file, with --model.",
         ),
@@ -210,48 +190,36 @@ def command(
     task: TaskOption = None,
     model: ModelOption = None,
     gpu: Annotated[
-        str | None,
-        typer.Option("--gpu", metavar="GPU", help="GPU to plan for, such as rtx3090 (default: this machine)."),
+        str | None, Option(metavar="GPU", help="GPU to plan for, such as rtx3090 (default: this machine).")
     ] = None,
-    gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="Number of GPUs, such as --gpus 2.")] = 1,
-    explain: Annotated[bool, typer.Option("--explain", help="Show what the peak memory consists of.")] = False,
+    gpus: Annotated[int, Option(metavar="N", help="Number of GPUs, such as --gpus 2.")] = 1,
+    explain: Annotated[bool, Option("--explain", help="Show what the peak memory consists of.")] = False,
     what_if: Annotated[
         list[str] | None,
-        typer.Option(
-            "--what-if",
+        Option(
             metavar="FIELD=VALUE",
             help="Plan a second time with this change and show the difference: any override of the recipe, or "
             "max_source_tokens=N and max_target_tokens=N, as if the longest text had N tokens. May be repeated.",
         ),
     ] = None,
     source_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--source-tokens", metavar="N", help="Length of the longest source, such as 512 (default: from the data)."
-        ),
+        int | None, Option(metavar="N", help="Length of the longest source, such as 512 (default: from the data).")
     ] = None,
     target_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--target-tokens", metavar="N", help="Length of the longest target, such as 64 (default: from the data)."
-        ),
+        int | None, Option(metavar="N", help="Length of the longest target, such as 64 (default: from the data).")
     ] = None,
     no_data: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--no-data", help="Don't read the data: all texts have the lengths of --source-tokens and --target-tokens."
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON instead of text.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the plan as JSON instead of text.")] = False,
     html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Also write an HTML page with a timeline of a step's memory."),
+        Path | None, Option(metavar="FILE", help="Also write an HTML page with a timeline of a step's memory.")
     ] = None,
     calibrate: Annotated[
-        bool,
-        typer.Option(
-            "--calibrate", help="Measure this machine's speed first (one minute); later plans use the result."
-        ),
+        bool, Option("--calibrate", help="Measure this machine's speed first (one minute); later plans use the result.")
     ] = False,
 ) -> None:
     """Predict memory and time without training, and choose the fastest strategy that fits.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import check_runs
 
@@ -18,22 +17,22 @@ _ROWS_AT_ONCE = 256  # generated and printed together, so that a long file shows
 
 def command(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run directory or a checkpoint folder, for example runs/demo.")
+        Path, Argument(metavar="RUN", help="A run directory or a checkpoint folder, for example runs/demo.")
     ],
     fields: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[COLUMN=TEXT]...", help="One row, for example question='Who?' context='...'."),
+        Argument(metavar="[COLUMN=TEXT]...", help="One row, for example question='Who?' context='...'."),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--file",
             "-f",
             help="File with rows: .jsonl, .json, .csv, .tsv, .parquet, or text with one row per line; default: stdin.",
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print each row with its prediction as JSON (default: only predictions).")
+        bool, Option("--json", help="Print each row with its prediction as JSON (default: only predictions).")
     ] = False,
 ) -> None:
     """Generate predictions for rows: given as COLUMN=TEXT, in a file, or on standard input.
@@ -58,9 +57,8 @@ def command(
         rows = rows_from_bytes(sys.stdin.buffer) if file is None else rows_from_file(file, predictor.columns)
     while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
         for row, prediction in zip(some, predictor.predict(some), strict=True):
-            print(_to_json(row, prediction) if as_json else prediction.replace("\n", " "), flush=True)
-
-
-def _to_json(row: str | Mapping[str, Any], prediction: str) -> str:
-    given = {"source": row} if isinstance(row, str) else dict(row)
-    return json.dumps(given | {"prediction": prediction}, ensure_ascii=False)
+            text = prediction.replace("\n", " ")
+            if as_json:
+                columns = {"source": row} if isinstance(row, str) else dict(row)
+                text = json.dumps(columns | {"prediction": prediction}, ensure_ascii=False)
+            print(text, flush=True)

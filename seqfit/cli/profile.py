@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from seqfit.cli.arguments import OverridesArgument, check_recipe
 from seqfit.errors import RecipeError
@@ -22,18 +23,7 @@ from seqfit.rundir import files
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from seqfit.profiling import (
-        Finding,
-        GpuTime,
-        Measurement,
-        MemoryTimeline,
-        ModuleRow,
-        Profile,
-        Proof,
-        SyncRow,
-        TimeRow,
-        TraceSummary,
-    )
+    from seqfit.profiling import Finding, MemoryTimeline, ModuleRow, Profile, Proof, SyncRow, TimeRow, TraceSummary
 
 
 _MOST_ROWS = 12
@@ -41,9 +31,19 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 _NAME_WIDTH = 70
 
 
-def print_profile(result: Profile, console: Console | None = None) -> None:
-    console = console or Console()
-    print_measurement(result.measurement, console)
+def print_profile(result: Profile) -> None:
+    console = Console()
+    measurement = result.measurement  # of steps without the profiler
+    rest = 1 - sum(measurement.phases.values())
+    phases = [f"{name.replace('_', ' ')} {format_share(share)}" for name, share in measurement.phases.items()]
+    console.print(
+        Text(
+            f"{_short(measurement.step_seconds)} per step: {', '.join(phases)}, other {format_share(rest)}; "
+            f"{format_count(measurement.tokens / measurement.step_seconds)} tokens/s, "
+            f"{format_share(measurement.padding_share)} padding",
+            style="bold",
+        )
+    )
     console.print(
         Text(
             f"under the profiler a step takes {result.tracing_factor:.1f} times as long: the tables below show traced "
@@ -58,27 +58,21 @@ def print_profile(result: Profile, console: Console | None = None) -> None:
     console.print(f"trace: {result.trace} (open it in ui.perfetto.dev)", soft_wrap=True, highlight=False)
 
 
-def print_measurement(measurement: Measurement, console: Console) -> None:
-    """Of steps without the profiler."""
-    rest = 1 - sum(measurement.phases.values())
-    phases = [f"{name.replace('_', ' ')} {format_share(share)}" for name, share in measurement.phases.items()]
-    console.print(
-        Text(
-            f"{_short(measurement.step_seconds)} per step: {', '.join(phases)}, other {format_share(rest)}; "
-            f"{format_count(measurement.tokens / measurement.step_seconds)} tokens/s, "
-            f"{format_share(measurement.padding_share)} padding",
-            style="bold",
-        )
-    )
-
-
 def print_summary(summary: TraceSummary, console: Console | None = None) -> None:
     """The tables of a trace; empty ones are left out."""
     console = console or Console()
     if summary.calls:
         console.print(_rows("CUDA API calls", summary.calls))
     for gpu in summary.gpus:
-        console.print(Text(_gpu_line(gpu)))
+        causes = ", ".join(f"{cause} {format_share(share)}" for cause, share in gpu.causes.items() if share > 0.0005)
+        communicating = f"only communicating {format_share(gpu.communicating)}, " if gpu.communicating else ""
+        console.print(
+            Text(
+                f"GPU {gpu.device}: computing {format_share(gpu.computing)}, {communicating}"
+                f"only copying {format_share(gpu.copying)}, idle {format_share(gpu.idle)}"
+                f"{f' (the host meanwhile: {causes})' if causes else ''}"
+            )
+        )
     if summary.kernels:
         console.print(_rows("kernels", summary.kernels))
     elif summary.operators:
@@ -90,12 +84,14 @@ def print_summary(summary: TraceSummary, console: Console | None = None) -> None
     if summary.syncs:
         console.print(_syncs(summary.syncs, summary.on_gpu))
     if summary.memory is not None:
-        console.print(_memory(summary.memory), _draw_memory(summary.memory))
+        totals = [sum(moment.held_bytes.values()) for moment in summary.memory.moments]
+        most = max(totals, default=0) or 1
+        line = "".join(_BLOCKS[max(round(8 * total / most), 0)] for total in totals)
+        seconds = _short(summary.memory.moments[-1].seconds)
+        console.print(_memory(summary.memory), Text(f"{line} over {seconds}"))
 
 
-def print_steps(summary: TraceSummary, console: Console | None = None) -> None:
-    """How many steps a trace has, how they were found, and how long they take."""
-    console = console or Console()
+def print_steps(summary: TraceSummary) -> None:
     if summary.steps_by:
         times = f"{_short(summary.mean_step_seconds)} per step on average (median {_short(summary.step_seconds)})"
         what = f"{summary.steps} steps, {times}; steps found by {summary.steps_by}"
@@ -105,7 +101,7 @@ def print_steps(summary: TraceSummary, console: Console | None = None) -> None:
             'prof.step() after each step, or open a range named "step"'
         )
     phases = ", ".join(f"{name} {format_share(share)}" for name, share in summary.phases.items())
-    console.print(Text(f"{what}{f': {phases}' if phases else ''}", style="bold"), soft_wrap=True)
+    Console().print(Text(f"{what}{f': {phases}' if phases else ''}", style="bold"), soft_wrap=True)
 
 
 def print_findings(
@@ -142,7 +138,6 @@ def _gain_line(finding: Finding, number: int) -> str:
 
 
 def print_proof(proof: Proof, console: Console | None = None) -> None:
-    """Expected and measured gain."""
     verdict = "confirmed" if proof.is_confirmed else "not confirmed"
     repeats = ", ".join(format_share(gain) for gain in proof.gains)
     (console or Console()).print(
@@ -188,23 +183,6 @@ def _memory(timeline: MemoryTimeline) -> Table:
     return table
 
 
-def _draw_memory(timeline: MemoryTimeline) -> Text:
-    totals = [sum(moment.held_bytes.values()) for moment in timeline.moments]
-    most = max(totals, default=0) or 1
-    line = "".join(_BLOCKS[max(round(8 * total / most), 0)] for total in totals)
-    return Text(f"{line} over {_short(timeline.moments[-1].seconds)}")
-
-
-def _gpu_line(gpu: GpuTime) -> str:
-    causes = ", ".join(f"{cause} {format_share(share)}" for cause, share in gpu.causes.items() if share > 0.0005)
-    return (
-        f"GPU {gpu.device}: computing {format_share(gpu.computing)}, "
-        f"{f'only communicating {format_share(gpu.communicating)}, ' if gpu.communicating else ''}"
-        f"only copying {format_share(gpu.copying)}, idle {format_share(gpu.idle)}"
-        f"{f' (the host meanwhile: {causes})' if causes else ''}"
-    )
-
-
 def _table(title: str, numbers: Sequence[str], name: str) -> Table:
     table = Table(title=title, title_justify="left")
     for heading in numbers:
@@ -225,36 +203,33 @@ def _truncate(name: str) -> str:
 def command(
     recipe: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="[RECIPE]", help="Name of a library recipe, a YAML file or a run directory; not with --trace."
         ),
     ] = None,
     overrides: OverridesArgument = None,
-    steps: Annotated[
-        int, typer.Option("--steps", metavar="N", min=1, help="Steps to time; up to 3 more run under the profiler.")
-    ] = 5,
+    steps: Annotated[int, Option(metavar="N", min=1, help="Steps to time; up to 3 more run under the profiler.")] = 5,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            "--trace",
+        Option(
             metavar="FILE",
             help="Analyse an existing trace instead: torch.profiler's JSON (plain or .gz), or an Nsight Systems report "
             "exported with `nsys export --type sqlite`.",
         ),
     ] = None,
     prove: Annotated[
-        bool, typer.Option("--prove", help="Apply the fix of the first finding, measure again, and compare the gains.")
+        bool, Option("--prove", help="Apply the fix of the first finding, measure again, and compare the gains.")
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--output",
             "-o",
             metavar="DIR",
             help="Folder for trace.json.gz and summary.json (default: profile, or RUN/profile for a run directory).",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON instead of text.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the profile as JSON instead of text.")] = False,
 ) -> None:
     """Show where a step's time and memory go, and what to change.
 
@@ -290,9 +265,8 @@ def command(
         result = profile(recipe, overrides or (), steps=steps, out=out, prove_first=prove, view=view)
     if as_json:
         typer.echo(json.dumps(result.to_json(), ensure_ascii=False, indent=2))
-        return
-
-    print_profile(result)
+    else:
+        print_profile(result)
 
 
 def _repeat(recipe: str, overrides: list[str], steps: int, out: Path, *, prove: bool, as_json: bool) -> list[str]:
@@ -315,7 +289,6 @@ def _show_trace(path: Path, as_json: bool) -> None:
         everything = {"summary": found.summary.to_json(), "findings": [asdict(finding) for finding in found.findings]}
         typer.echo(json.dumps(everything, ensure_ascii=False, indent=2))
         return
-
     print_steps(found.summary)
     print_summary(found.summary)
     print_findings(found.findings, busy_share=found.busy_share, with_trainer=True)

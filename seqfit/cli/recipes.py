@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from seqfit import copy_recipe, list_library, to_json_schema
 from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe
-from seqfit.recipe import Recipe, TrainRecipe, dump_recipe, load_recipe
+from seqfit.recipe import dump_recipe, load_recipe
 from seqfit.strategy import load_strategy
 from seqfit.validation import load_noted_recipe
 
@@ -24,8 +24,8 @@ def ls() -> None:
 
 
 def cp(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a library recipe ('seqfit ls').")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to put the copy: a new file, or a folder.")],
+    name: Annotated[str, Argument(metavar="NAME", help="Name of a library recipe ('seqfit ls').")],
+    file: Annotated[Path, Argument(metavar="FILE", help="Where to put the copy: a new file, or a folder.")],
 ) -> None:
     """Copy a library recipe, with its comments, to a file of your own. An existing file is never overwritten."""
     print(f"wrote {copy_recipe(name, file)}")
@@ -56,19 +56,14 @@ def validate(recipe: RecipeArgument, overrides: OverridesArgument = None) -> Non
     """Check a recipe without loading model or data; all mistakes are reported together (exit code 2)."""
     check_recipe(recipe, "validate")
     checked, notes = load_noted_recipe(recipe, overrides or ())
-    print(f"ok: {_describe_task(checked)}")
-    print(f"    {_describe_training(checked.train)}, strategy {load_strategy(checked).name}")
-    warning = None if checked.train.steps is None else checked.train.warn_about_warmup(checked.train.steps)
-    for line in [*(f"note: {note}" for note in notes), *([] if warning is None else [f"warning: {warning}"])]:
-        print(line)
-
-
-def _describe_task(recipe: Recipe) -> str:
-    sources = " and ".join(source.path or source.hub or "" for source in recipe.sources)
-    return f"fine-tunes {recipe.model.location} ({recipe.model.kind}) to {recipe.task.name} on {sources}"
-
-
-def _describe_training(train: TrainRecipe) -> str:
+    model, train = checked.model, checked.train
+    sources = " and ".join(source.path or source.hub or "" for source in checked.sources)
     budget = f"{train.steps} steps" if train.steps else f"{train.passes:g} epochs"
     batch = f"{train.examples_per_step} examples" if train.examples_per_step else f"{train.batch_tokens} tokens"
-    return f"{budget} of {batch}, {train.optimizer.name} at {train.learning_rate:g}, {train.schedule.name} schedule"
+    optimizer = f"{train.optimizer.name} at {train.learning_rate:g}, {train.schedule.name} schedule"
+    print(f"ok: fine-tunes {model.location} ({model.kind}) to {checked.task.name} on {sources}")
+    print(f"    {budget} of {batch}, {optimizer}, strategy {load_strategy(checked).name}")
+    for note in notes:
+        print(f"note: {note}")
+    if train.steps is not None and (warning := train.warn_about_warmup(train.steps)) is not None:
+        print(f"warning: {warning}")

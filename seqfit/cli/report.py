@@ -9,6 +9,7 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import check_runs
 from seqfit.errors import RecipeError
@@ -17,37 +18,35 @@ from seqfit.errors import RecipeError
 def command(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run directories, or the folder of a comparison; for example runs/demo."),
+        Argument(metavar="RUN...", help="Run directories, or the folder of a comparison; for example runs/demo."),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FILE", help="File to write (default: summary.html in the run; report.html for several)."
-        ),
+        Option(metavar="FILE", help="File to write (default: summary.html in the run; report.html for several)."),
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option(
-            "--figures",
-            metavar="DIR",
-            help="Also write every chart to this folder, as SVG, PNG and PDF (needs Chromium).",
-        ),
+        Option(metavar="DIR", help="Also write every chart to this folder, as SVG, PNG and PDF (needs Chromium)."),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Serve the page on this machine and keep it up to date, until Ctrl-C.")
+        bool, Option("--watch", help="Serve the page on this machine and keep it up to date, until Ctrl-C.")
     ] = False,
     port: Annotated[
-        int | None,
-        typer.Option("--port", metavar="N", min=0, max=65535, help="Port for --watch (default: any free one)."),
+        int | None, Option(metavar="N", min=0, max=65535, help="Port for --watch (default: any free one).")
     ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="With --watch: don't open a browser.")] = False,
+    no_open: Annotated[bool, Option("--no-open", help="With --watch: don't open a browser.")] = False,
 ) -> None:
     """Write one self-contained HTML page about a run, several runs or a comparison.
 
     Examples: seqfit report runs/demo; seqfit report runs --watch; seqfit report runs/a runs/b --figures figures
     """
     check_runs(runs, "report", "comparison", "folder")
-    _check_options(watch, writes=out is not None or figures is not None, serves=port is not None or no_open)
+    if watch and (out is not None or figures is not None):
+        raise RecipeError(
+            "--watch is given with --out or --figures", "a live page is served and not written", "Omit one of them"
+        )
+    if (port is not None or no_open) and not watch:
+        raise RecipeError("--port or --no-open is given without --watch", "only --watch serves a page", "Add --watch")
     if watch:
         from seqfit.reporting import find_runs
         from seqfit.reporting import watch as serve
@@ -65,17 +64,6 @@ def command(
 
         written = export_figures(*build_parts(runs), figures)
         typer.echo(f"{figures}: {len(written) // 2} charts as SVG and PNG, all of them in {written[-1].name}")
-
-
-def _check_options(watch: bool, *, writes: bool, serves: bool) -> None:
-    if watch and writes:
-        raise RecipeError(
-            "--watch is given with --out or --figures",
-            "a live page is served and not written",
-            "Omit one of them",
-        )
-    if serves and not watch:
-        raise RecipeError("--port or --no-open is given without --watch", "only --watch serves a page", "Add --watch")
 
 
 def _announce(url: str, *, opens: bool) -> None:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from seqfit.cli.arguments import OverridesArgument, RecipeArgument, check_recipe, progress_bar
 
@@ -16,44 +16,31 @@ def command(
     overrides: OverridesArgument = None,
     nproc: Annotated[
         str | None,
-        typer.Option(
-            "--nproc",
+        Option(
             metavar="LIST",
             help="Numbers of processes to measure here, such as 1,2,4 (default: up to all cores or GPUs; none with "
             "--gpu).",
         ),
     ] = None,
     parallel: Annotated[
-        str,
-        typer.Option(
-            "--parallel", metavar="LIST", help="Values of strategy.parallel to measure or predict: ddp, fsdp, pipeline."
-        ),
+        str, Option(metavar="LIST", help="Values of strategy.parallel to measure or predict: ddp, fsdp, pipeline.")
     ] = "ddp",
     weak: Annotated[
         bool,
-        typer.Option(
-            "--weak", help="Weak scaling: the global batch grows with the processes (default: strong scaling)."
-        ),
+        Option("--weak", help="Weak scaling: the global batch grows with the processes (default: strong scaling)."),
     ] = False,
-    steps: Annotated[int, typer.Option("--steps", help="Measured steps per repeat, after two warm-up steps.")] = 5,
-    repeats: Annotated[int, typer.Option("--repeats", help="How often each group of processes is measured.")] = 3,
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="GPU", help="Also predict for this GPU, such as h100-sxm.")
-    ] = None,
-    upto: Annotated[
-        int | None, typer.Option("--upto", metavar="N", help="Largest number of GPUs to predict (default: 512).")
-    ] = None,
-    per_node: Annotated[
-        int | None, typer.Option("--per-node", metavar="N", help="GPUs per machine (default: 8).")
-    ] = None,
+    steps: Annotated[int, Option(help="Measured steps per repeat, after two warm-up steps.")] = 5,
+    repeats: Annotated[int, Option(help="How often each group of processes is measured.")] = 3,
+    gpu: Annotated[str | None, Option(metavar="GPU", help="Also predict for this GPU, such as h100-sxm.")] = None,
+    upto: Annotated[int | None, Option(metavar="N", help="Largest number of GPUs to predict (default: 512).")] = None,
+    per_node: Annotated[int | None, Option(metavar="N", help="GPUs per machine (default: 8).")] = None,
     network: Annotated[
-        str | None,
-        typer.Option("--network", metavar="RATE", help="Bandwidth between machines (default: 25GB/s, 200 Gbit/s)."),
+        str | None, Option(metavar="RATE", help="Bandwidth between machines (default: 25GB/s, 200 Gbit/s).")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Also write scaling.json and scaling.md there.")
+        Path | None, Option("--out", "-o", metavar="DIR", help="Also write scaling.json and scaling.md there.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and stop.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be run, and stop.")] = False,
 ) -> None:
     """Measure how a recipe's steps scale over processes on this machine, alongside predictions.
 
@@ -61,38 +48,24 @@ def command(
 
     Examples: seqfit scale demo --nproc 1,2 --parallel ddp,fsdp; seqfit scale mine.yaml --gpu a100-40-sxm --upto 64
     """
-    from seqfit.scaling import (
-        build_scaling,
-        check_place,
-        choose_cluster,
-        choose_options,
-        describe_groups,
-        list_groups,
-        read_parallel,
-        write_scaling,
-    )
+    from seqfit import scaling
 
     check_recipe(recipe, "scale")
-    names = read_parallel(parallel)
-    cluster = choose_cluster(gpu, names, upto=upto, per_node=per_node, network=network)
-    only_predicts = cluster is not None
-    options = choose_options(nproc, names, steps=steps, repeats=repeats, weak=weak, only_predicts=only_predicts)
-    groups = list_groups(recipe, overrides or (), options)
+    names = scaling.read_parallel(parallel)
+    cluster = scaling.choose_cluster(gpu, names, upto=upto, per_node=per_node, network=network)
+    options = scaling.choose_options(
+        nproc, names, steps=steps, repeats=repeats, weak=weak, only_predicts=cluster is not None
+    )
+    groups = scaling.list_groups(recipe, overrides or (), options)
     if out is not None:
-        check_place(out)
+        scaling.check_place(out)
     if dry_run:
-        print(describe_groups(groups, options, cluster))
+        print(scaling.describe_groups(groups, options, cluster))
         return
     with progress_bar() as progress:
-        scaling = build_scaling(
-            recipe,
-            overrides or (),
-            parallel=names,
-            groups=groups,
-            options=options,
-            cluster=cluster,
-            progress=progress,
+        result = scaling.build_scaling(
+            recipe, overrides or (), parallel=names, groups=groups, options=options, cluster=cluster, progress=progress
         )
-    print(scaling.to_text(shutil.get_terminal_size((100, 24)).columns))
-    for path in write_scaling(scaling, out) if out is not None else ():
+    print(result.to_text(shutil.get_terminal_size((100, 24)).columns))
+    for path in scaling.write_scaling(result, out) if out is not None else ():
         print(path)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import OverridesArgument, check_recipe, parse_limit
 from seqfit.cli.track import Tool
 from seqfit.errors import RecipeError
+from seqfit.rundir import files
 from seqfit.system import quote
 
 if TYPE_CHECKING:
@@ -19,79 +20,58 @@ if TYPE_CHECKING:
 def command(
     recipe: Annotated[
         str,
-        typer.Argument(
-            metavar="RECIPE",
-            help="Library name or YAML file; or the directory of a submitted run, to submit it again.",
+        Argument(
+            metavar="RECIPE", help="Library name or YAML file; or the directory of a submitted run, to submit it again."
         ),
     ],
     overrides: OverridesArgument = None,
-    nodes: Annotated[int | None, typer.Option("--nodes", help="Number of nodes (default: 1).")] = None,
+    nodes: Annotated[int | None, Option(help="Number of nodes (default: 1).")] = None,
     gpus_per_node: Annotated[
-        int | None,
-        typer.Option("--gpus-per-node", help="GPUs per node, with one process per GPU; 0 trains on CPUs (default: 1)."),
+        int | None, Option(help="GPUs per node, with one process per GPU; 0 trains on CPUs (default: 1).")
     ] = None,
     processes_per_node: Annotated[
-        int | None,
-        typer.Option("--processes-per-node", help="With --gpus-per-node 0: processes per node (default: 1)."),
+        int | None, Option(help="With --gpus-per-node 0: processes per node (default: 1).")
     ] = None,
     cpus_per_process: Annotated[
-        int | None, typer.Option("--cpus-per-process", help="CPU cores per process (default: the profile's, else 4).")
+        int | None, Option(help="CPU cores per process (default: the profile's, else 4).")
     ] = None,
     time: Annotated[
         str | None,
-        typer.Option(
-            "--time",
-            help="Time limit: 90 (minutes), 4:00:00 or 2-12:00:00 (default: the profile's, else the cluster's).",
-        ),
+        Option(help="Time limit: 90 (minutes), 4:00:00 or 2-12:00:00 (default: the profile's, else the cluster's)."),
     ] = None,
     partition: Annotated[
-        str | None, typer.Option("--partition", "-p", help="Partition (default: the profile's, else the cluster's).")
+        str | None, Option("--partition", "-p", help="Partition (default: the profile's, else the cluster's).")
     ] = None,
     memory: Annotated[
-        str | None,
-        typer.Option("--memory", help="Memory per node, for example 64G (default: the profile's, else the cluster's)."),
+        str | None, Option(help="Memory per node, for example 64G (default: the profile's, else the cluster's).")
     ] = None,
     memory_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--memory-limit", help="On CPUs: what each process may allocate, for example 4GiB (default: no limit)."
-        ),
+        str | None, Option(help="On CPUs: what each process may allocate, for example 4GiB (default: no limit).")
     ] = None,
-    track: Annotated[
-        Tool | None, typer.Option("--track", help="Send the run to this tracker while it trains (default: none).")
-    ] = None,
+    track: Annotated[Tool | None, Option(help="Send the run to this tracker while it trains (default: none).")] = None,
     project: Annotated[
-        str | None, typer.Option("--project", help="With --track: project or experiment in the tool (default: seqfit).")
+        str | None, Option(help="With --track: project or experiment in the tool (default: seqfit).")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Run directory to write (default: runs/NAME-TIME).")
-    ] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Run directory to write (default: runs/NAME-TIME).")] = None,
     profile: Annotated[
         Path | None,
-        typer.Option(
-            "--profile",
-            metavar="FILE",
-            help="The cluster's settings (default: $SEQFIT_PROFILE or ~/.config/seqfit/cluster.yaml).",
+        Option(
+            metavar="FILE", help="The cluster's settings (default: $SEQFIT_PROFILE or ~/.config/seqfit/cluster.yaml)."
         ),
     ] = None,
     array: Annotated[
         Path | None,
-        typer.Option(
-            "--array",
-            metavar="FILE",
-            help="Several runs as one job array: a file with the overrides of one run per line.",
-        ),
+        Option(metavar="FILE", help="Several runs as one job array: a file with the overrides of one run per line."),
     ] = None,
     compare: Annotated[
         str | None,
-        typer.Option(
-            "--compare",
+        Option(
             metavar="LIST",
             help="Compare strategies, with the repeats as one job array: the candidates, as in 'seqfit compare "
             "--strategies', or a matrix file (.yaml) that also has seeds, repeats and steps.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the job file and write nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the job file and write nothing.")] = False,
 ) -> None:
     """Train on a Slurm cluster: writes a run directory with one readable job file, and submits it.
 
@@ -102,7 +82,6 @@ def command(
     A job that is preempted, loses a node or reaches its time limit is requeued and resumes exactly.
     """
     from seqfit.launch import ArrayRun, Resources, Site, prepare_job, submit_job
-    from seqfit.rundir import files
     from seqfit.validation import load_noted_recipe
 
     options = {
@@ -119,7 +98,12 @@ def command(
     if (Path(recipe) / files.JOB).is_file():
         others = {"out": out, "profile": profile, "array": array, "compare": compare, "dry_run": dry_run or None}
         names = [name for name, value in (others | passed_on).items() if value is not None]
-        _check_nothing_else([*(overrides or ()), *given, *names])
+        if further := [*(overrides or ()), *given, *names]:
+            raise RecipeError(
+                f"'{further[0]}' is given with a run that was already submitted",
+                f"its {files.JOB} is submitted again as it is, and the run keeps its recipe",
+                f"Change the {files.JOB} itself, or submit a new run",
+            )
         from seqfit.comparison import resubmit_comparison
 
         _print_next(resubmit_comparison(Path(recipe)))
@@ -128,10 +112,18 @@ def command(
     site = Site.load(profile)
     resources = Resources.choose(site, **given)  # type: ignore[arg-type]  # each has its parameter's type
     if compare is not None:
-        _check_comparison(passed_on | {"--array": array})
+        names = [name for name, value in (passed_on | {"--array": array}).items() if value is not None]
+        if names:
+            rule = "the trials of a comparison differ only in what its candidates change"
+            raise RecipeError(f"{names[0]} is given with --compare", rule, "Omit it")
         _compare(recipe, overrides or [], compare, out, resources, site, dry_run=dry_run)
         return
-    _check_limit(memory_limit, on_gpus=resources.gpus_per_node > 0)
+    if parse_limit(memory_limit) is not None and resources.gpus_per_node > 0:  # training would refuse it, hours later
+        raise RecipeError(
+            "--memory-limit is given for a job on GPUs",
+            "it limits the memory of a process that trains on a CPU",
+            "Omit it, or give --gpus-per-node 0; --memory is the memory per node",
+        )
     _check_tool(track, project, is_here=site.uses_this_python)
     train_options = [part for name, value in passed_on.items() if value is not None for part in (name, value)]
     folder = out or files.new_run(Path(recipe).stem)
@@ -153,8 +145,7 @@ def _compare(
 ) -> None:
     from seqfit.comparison import prepare_repeats
 
-    is_file = Path(who).suffix in (".yaml", ".yml")
-    matrix = who if is_file else {"strategies": who}
+    matrix = who if Path(who).suffix in (".yaml", ".yml") else {"strategies": who}
     prepared = prepare_repeats(recipe, overrides, matrix, out, resources, site, is_dry=dry_run)
     if dry_run:
         print(prepared.job.text, end="")
@@ -163,34 +154,12 @@ def _compare(
     _print_next(prepared.submit())
 
 
-def _check_comparison(others: dict[str, object]) -> None:
-    given = [name for name, value in others.items() if value is not None]
-    if given:
-        raise RecipeError(
-            f"{given[0]} is given with --compare",
-            "the trials of a comparison differ only in what its candidates change",
-            "Omit it",
-        )
-
-
 def _print_next(submitted: Submitted) -> None:
-    from seqfit.rundir import files
-
     one, all_of_it = submitted.runs[0], submitted.folder
     print(f"job: {submitted.job}\njob file: {all_of_it / files.JOB}")
     print(
         f"next: seqfit status {quote(all_of_it)}; seqfit logs {quote(one)} --follow; seqfit cancel {quote(all_of_it)}"
     )
-
-
-def _check_limit(memory_limit: str | None, *, on_gpus: bool) -> None:
-    """Training would refuse it, hours later."""
-    if parse_limit(memory_limit) is not None and on_gpus:
-        raise RecipeError(
-            "--memory-limit is given for a job on GPUs",
-            "it limits the memory of a process that trains on a CPU",
-            "Omit it, or give --gpus-per-node 0; --memory is the memory per node",
-        )
 
 
 def _check_tool(track: Tool | None, project: str | None, *, is_here: bool) -> None:
@@ -201,18 +170,6 @@ def _check_tool(track: Tool | None, project: str | None, *, is_here: bool) -> No
         raise RecipeError("--project is given without --track", "it is a project in a tool", "Add --track TOOL")
     if track is not None and is_here:
         check_tool(track)
-
-
-def _check_nothing_else(given: list[str]) -> None:
-    """The job file of a run has all options."""
-    from seqfit.rundir import files
-
-    if given:
-        raise RecipeError(
-            f"'{given[0]}' is given with a run that was already submitted",
-            f"its {files.JOB} is submitted again as it is, and the run keeps its recipe",
-            f"Change the {files.JOB} itself, or submit a new run",
-        )
 
 
 def _read_lines(array: Path) -> dict[int, list[str]]:

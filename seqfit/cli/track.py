@@ -5,26 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import check_runs
 
 Tool = Literal["tensorboard", "trackio", "wandb", "mlflow"]
 ProjectOption = Annotated[
-    str, typer.Option("--project", help="Project or experiment in the tool (default: seqfit).", show_default=False)
+    str, Option("--project", help="Project or experiment in the tool (default: seqfit).", show_default=False)
 ]
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, for example runs/demo.")],
-    to: Annotated[Tool, typer.Option("--to", help="The tool to send them to.")],
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run directories, for example runs/demo.")],
+    to: Annotated[Tool, Option(help="The tool to send them to.")],
     project: ProjectOption = "seqfit",
     follow: Annotated[
-        bool, typer.Option("--follow", help="Keep sending until the runs end; waits for a run that is not there yet.")
+        bool, Option("--follow", help="Keep sending until the runs end; waits for a run that is not there yet.")
     ] = False,
     patience: Annotated[
         float,
-        typer.Option(
+        Option(
             min=1,
             metavar="SECONDS",
             help="With --follow: give up a run after so long without a record (default: 600).",

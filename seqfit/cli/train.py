@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, parse_limit
 from seqfit.cli.track import ProjectOption, Tool
 from seqfit.errors import RecipeError, SeqfitError
+from seqfit.rundir import files
 from seqfit.system import quiet_torch, quote
 
 if TYPE_CHECKING:
@@ -22,49 +23,36 @@ if TYPE_CHECKING:
 def command(
     recipe: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[RECIPE]", help="Library name, YAML file, run directory or data file; omit it with --data."
-        ),
+        Argument(metavar="[RECIPE]", help="Library name, YAML file, run directory or data file; omit it with --data."),
     ] = None,
     overrides: OverridesArgument = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Run directory to write, such as runs/mine; default: runs/NAME-TIME."),
+        Path | None, Option("--out", "-o", help="Run directory to write, such as runs/mine; default: runs/NAME-TIME.")
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option("--data", help="Train on a data file or folder without a recipe: task and columns are guessed."),
+        str | None, Option(help="Train on a data file or folder without a recipe: task and columns are guessed.")
     ] = None,
     task: TaskOption = None,
     model: ModelOption = None,
-    memory_limit: Annotated[
-        str | None, typer.Option("--memory-limit", help="On a CPU: memory limit of this process, such as 4GiB.")
-    ] = None,
+    memory_limit: Annotated[str | None, Option(help="On a CPU: memory limit of this process, such as 4GiB.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an unfinished run bit-exactly: RECIPE or --out is its directory.")
+        bool, Option("--resume", help="Continue an unfinished run bit-exactly: RECIPE or --out is its directory.")
     ] = False,
     track: Annotated[
-        Tool | None,
-        typer.Option("--track", help="Send the run to this tracker while it trains, from a separate process."),
+        Tool | None, Option(help="Send the run to this tracker while it trains, from a separate process.")
     ] = None,
     project: ProjectOption = "seqfit",
     nproc: Annotated[
         int | None,
-        typer.Option(
-            "--nproc", min=1, help="Processes on this machine, one per GPU, such as 2; not inside torchrun or srun."
-        ),
+        Option(min=1, help="Processes on this machine, one per GPU, such as 2; not inside torchrun or srun."),
     ] = None,
     accelerate_config: Annotated[
-        Path | None,
-        typer.Option("--accelerate-config", help="File of `accelerate config` that states processes and precision."),
+        Path | None, Option(help="File of `accelerate config` that states processes and precision.")
     ] = None,
     max_restarts: Annotated[
-        int,
-        typer.Option("--max-restarts", min=0, help="With --nproc: maximum number of restarts after a process died."),
+        int, Option(min=0, help="With --nproc: maximum number of restarts after a process died.")
     ] = 3,
-    grace: Annotated[
-        int, typer.Option("--grace", min=1, help="With --nproc: seconds to finish the step after a signal.")
-    ] = 25,
+    grace: Annotated[int, Option(min=1, help="With --nproc: seconds to finish the step after a signal.")] = 25,
 ) -> None:
     """Fine-tune a model by a recipe, or with --data by one guessed from the columns; writes a run directory.
 
@@ -88,9 +76,12 @@ def command(
     checked = load_checked_recipe(given.recipe, given.overrides)  # mistakes are reported before torch is imported
     check_model_available(checked)
     quiet_torch()
-    from seqfit.rundir import files
+    earlier = None
+    if resume:
+        from seqfit.training import find_earlier
 
-    folder = _choose_folder(given.name, out, given.place, resume=resume)
+        earlier = find_earlier(given.name, out, given.place)
+    folder = earlier.path if earlier is not None else out or files.new_run(given.name)
     place, more = _choose_place(nproc, accelerate_config)
     if place is not None:
         from seqfit.launch import launch_local
@@ -116,19 +107,6 @@ def command(
     if given.data is not None:
         print(f"recipe: {run.path / files.RECIPE}, to change and train again")
     print(f"run: {run.path}\nsummary: {_report(run.path)}\nnext: seqfit evaluate {quote(run.path)}")
-
-
-def _choose_folder(name: str, out: Path | None, place: Path | None, *, resume: bool) -> Path:
-    """Of the run that starts or continues."""
-    from seqfit.rundir import files
-
-    if resume:
-        from seqfit.training import find_earlier
-
-        earlier = find_earlier(name, out, place)
-        if earlier is not None:
-            return earlier.path
-    return out or files.new_run(name)
 
 
 def _report(run: Path) -> str:
@@ -192,5 +170,4 @@ def _follow(folder: Path, tool: Tool | None, project: str) -> AbstractContextMan
     check_tool(tool)  # in every process, or the others would wait for the first one forever
     if not is_first_rank():
         return nullcontext()
-
     return TrackerProcess(folder, tool, project, report=lambda message: print(f"tracking: {message}", file=sys.stderr))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from seqfit.cli.arguments import OverridesArgument
 from seqfit.errors import RecipeError
@@ -24,21 +24,18 @@ _MEANINGS = {
 
 
 def command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder or Hub name.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write; it must not exist yet.")],
+    model: Annotated[str, Argument(metavar="MODEL", help="A model's folder or Hub name.")],
+    out: Annotated[Path, Argument(metavar="OUT", help="The folder to write; it must not exist yet.")],
     overrides: OverridesArgument = None,
     data: Annotated[
-        list[Path] | None,
-        typer.Option("--data", metavar="FILE", help="Keep the tokens of this data or text file; may be repeated."),
+        list[Path] | None, Option(metavar="FILE", help="Keep the tokens of this data or text file; may be repeated.")
     ] = None,
     recipe: Annotated[
-        str | None,
-        typer.Option("--recipe", help="Keep the tokens of all splits of this recipe's data, instead of --data."),
+        str | None, Option(help="Keep the tokens of all splits of this recipe's data, instead of --data.")
     ] = None,
     mode: Annotated[
         str | None,
-        typer.Option(
-            "--mode",
+        Option(
             metavar="data|language|N",
             help="Which tokens to keep. data: those that occur in the data; language: all of the data's writing "
             "systems; N: those that occur and the N most frequent others. Default: the recipe's "
@@ -46,8 +43,7 @@ def command(
         ),
     ] = None,
     tokenizer: Annotated[
-        str | None,
-        typer.Option("--tokenizer", help="Folder or Hub name of the tokenizer. Default: the model's own."),
+        str | None, Option(help="Folder or Hub name of the tokenizer. Default: the model's own.")
     ] = None,
 ) -> None:
     """Write a smaller model that has only the tokens that some data uses; plain transformers loads the folder.
@@ -81,11 +77,8 @@ def _read_mode(text: str) -> Mode:
         return "language"
     if text.isdecimal():
         return int(text)
-    raise RecipeError(
-        f"--mode is '{text}'",
-        "It must be data, language or a number of additional tokens",
-        "Try --mode data",
-    )
+    rule = "It must be data, language or a number of additional tokens"
+    raise RecipeError(f"--mode is '{text}'", rule, "Try --mode data")
 
 
 def _print_report(report: TrimReport) -> None:
@@ -97,8 +90,13 @@ def _print_report(report: TrimReport) -> None:
     for reason, count in report.reasons.items():
         kept.add_row(f"{count:,}", format_share(count / report.tokens_before), f"{reason}: {_MEANINGS[reason]}")
     saved = Table("fp32", "before", "after", "saved", title="savings")
-    for row in _list_savings(report):
-        saved.add_row(*row)
+    before, after = report.parameters_before, report.parameters_after
+    saved.add_row("parameters", *map(format_count, (before, after, before - after)))
+    sizes = {"weights": report.weight_bytes, "weights, gradients, AdamW": report.training_bytes}
+    if report.logit_bytes is not None:
+        sizes["logits of a target token"] = report.logit_bytes
+    for name, (before, after) in sizes.items():
+        saved.add_row(name, *map(format_bytes, (before, after, before - after)))
     for table, numbers in ((kept, (0, 1)), (saved, (1, 2, 3))):
         for column in numbers:
             table.columns[column].justify = "right"
@@ -107,15 +105,3 @@ def _print_report(report: TrimReport) -> None:
     systems = ", ".join(system.capitalize() for system in report.writing_systems)
     console.print(Text(f"writing systems of the data: {systems or 'none'}"))
     console.print(Text(f"most frequent dropped tokens: {'  '.join(report.dropped_examples) or 'none'}", style="dim"))
-
-
-def _list_savings(report: TrimReport) -> list[tuple[str, str, str, str]]:
-    """Rows of the table: what, before, after, saved."""
-    before, after = report.parameters_before, report.parameters_after
-    sizes = {"weights": report.weight_bytes, "weights, gradients, AdamW": report.training_bytes}
-    if report.logit_bytes is not None:
-        sizes["logits of a target token"] = report.logit_bytes
-    return [
-        ("parameters", format_count(before), format_count(after), format_count(before - after)),
-        *((name, format_bytes(old), format_bytes(new), format_bytes(old - new)) for name, (old, new) in sizes.items()),
-    ]

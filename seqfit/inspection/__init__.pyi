@@ -1,10 +1,10 @@
+from seqfit.inspection.data import Data as Data
+from seqfit.inspection.data import Given as Given
+from seqfit.inspection.data import RecipeLike as RecipeLike
 from seqfit.inspection.data import describe_data as describe_data
+from seqfit.inspection.data import read_given as read_given
+from seqfit.inspection.data import replace_data as replace_data
 from seqfit.inspection.data import try_task as try_task
-from seqfit.inspection.given import Data as Data
-from seqfit.inspection.given import Given as Given
-from seqfit.inspection.given import RecipeLike as RecipeLike
-from seqfit.inspection.given import read_given as read_given
-from seqfit.inspection.given import replace_data as replace_data
 from seqfit.inspection.report import ColumnView as ColumnView
 from seqfit.inspection.report import DataReport as DataReport
 from seqfit.inspection.report import ExampleView as ExampleView

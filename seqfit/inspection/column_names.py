@@ -121,7 +121,6 @@ def score_role(name: Name, role: str) -> float:
 
 
 def is_role(name: Name) -> bool:
-    """Whether a name says what its column holds."""
     return any(score_role(name, role) >= 0.8 for role in name_words.ROLES) or _score_label(name) >= 0.5
 
 
@@ -151,13 +150,9 @@ def find_languages(paths: Iterable[str]) -> dict[str, str]:
         last = re.split(r"[.]", path)[-1].lower()
         plain = unicodedata.normalize("NFKD", last).encode("ascii", "ignore").decode()
         words = re.split(r"[^a-z]+", plain)
-        name = (
-            plain
-            if plain in by_name
-            else words[0]
-            if len(words) > 1 and re.fullmatch(r"[a-z]{2,3}[-_][a-z]{2,4}", plain)
-            else ""
-        )
+        name = plain if plain in by_name else ""
+        if not name and re.fullmatch(r"[a-z]{2,3}[-_][a-z]{2,4}", plain):
+            name = words[0]
         telling = [word for word in words if word in by_name and len(word) > 3]  # text_english, english_sentence
         if not name and len(telling) == 1:
             name = telling[0]

@@ -16,7 +16,7 @@ import itertools
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,6 +64,7 @@ _NUMBERS = re.compile(r"[-+]?[\d.]+([ ,;|]+[-+]?[\d.]+)+")  # 0 0 1 0: the label
 _MASK = re.compile(r"<[\w ]+>|\[[A-Z_0-9]+\]|\d+([.,]\d+)*")  # <NUM0>, [MASK], 12.5
 _VECTOR = re.compile(r"[01]( [01]){2,}")
 _LIST_AS_TEXT = re.compile(r"\[.*\]$|\{.*\}$", re.DOTALL)
+_FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"}, {"yes", "no"}, {"y", "n"}, {"0"}, {"1"}, {"false"}, {"0.0"})
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,6 @@ class ColumnProfile:
     list_share: float
     mean_items: float  # of the lists
     values: tuple[str, ...]  # the most frequent ones, by frequency
-    top_share: float  # of the most frequent value
     not_text: str | None = None
     within: tuple[str, ...] = ()  # columns of which this one's text is a large part, in nearly every row
 
@@ -136,9 +136,6 @@ class ColumnProfile:
         return self.filled / max(1, self.rows)
 
 
-_FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"}, {"yes", "no"}, {"y", "n"}, {"0"}, {"1"}, {"false"}, {"0.0"})
-
-
 def profile_columns(rows: Sequence[TemplateRow]) -> list[ColumnProfile]:
     """The columns that hold text or numbers in at least one row, in the order of the table."""
     paths = dict.fromkeys(path for row in rows for path in _paths(row))
@@ -182,11 +179,10 @@ def _profile(path: str, cells: list[tuple[str, int] | None]) -> ColumnProfile | 
         mean_words=statistics.fmean(map(_count_words, texts)),
         distinct=len(counts),
         question_share=_share(text.endswith(("?", "？", "؟", '?"')) for text in heads),
-        number_share=_share(_NUMBER.match(text) is not None for text in heads),
+        number_share=_share(map(_NUMBER.match, heads)),
         list_share=len(lists) / len(texts),
         mean_items=statistics.fmean(lists) if lists else 0.0,
         values=tuple(value for value, _ in counts.most_common(1000)),
-        top_share=counts.most_common(1)[0][1] / len(texts),
     )
     if any(cell is not None and cell[1] == _RECORDS for cell in cells):
         return replace(column, not_text="records in some rows")
@@ -198,27 +194,19 @@ def _explain_not_text(column: ColumnProfile, texts: list[str]) -> str | None:
     is_named = column.name.words & {"answer", "correct", "label", "gold"} and column.name.last == "key"  # answerKey
     if (column.name.last in name_words.KEYS or column.name.plain in name_words.KEYS) and not is_named:
         return "ids" if column.name.last not in name_words.METADATA else "metadata"
-    if _share(_URL.match(text) is not None for text in texts) > 0.8:
+    if _share(map(_URL.match, texts)) > 0.8:
         return "addresses"
-    if _share(_DATE.match(text) is not None for text in texts) > 0.8:
+    if _share(map(_DATE.match, texts)) > 0.8:
         return "dates"
     if _share("/" in text and _FILE.match(text) is not None for text in texts) > 0.8:
         return "paths"
-    if not column.list_share and _share(_LIST_AS_TEXT.match(text) is not None for text in texts) > 0.9:
+    if not column.list_share and _share(map(_LIST_AS_TEXT.match, texts)) > 0.9:
         return "lists or records written as text"
-    if (
-        column.mean_words >= 4
-        and not column.list_share
-        and _share(_NUMBERS.fullmatch(text) is not None for text in texts) > 0.95
-    ):
+    if column.mean_words >= 4 and not column.list_share and _share(map(_NUMBERS.fullmatch, texts)) > 0.95:
         return "rows of numbers"
     if _share(text.startswith("CC-BY") for text in texts) > 0.8:
         return "licences"
-    if (
-        column.name.last == "rejected"
-        or column.name.plain.split("_")[0] == "rejected"
-        or column.path.startswith("rejected.")
-    ):
+    if "rejected" in (column.name.last, column.name.plain.split("_")[0], column.path.split(".")[0]):
         return "rejected replies"
     if column.name.words & {"supporting", "distractor", "distractors"}:
         return "hints at the answer"
@@ -250,7 +238,7 @@ def _is_key(column: ColumnProfile, texts: list[str]) -> bool:
         return False  # 0.25 and -1.5 are values
     one_word = _share(" " not in text and text.isascii() for text in texts) == 1
     has_digits = _share(any(character.isdigit() for character in text) for text in texts)
-    return one_word and (has_digits > 0.9 or _share(_FILE.match(text) is not None for text in texts) > 0.9)
+    return one_word and (has_digits > 0.9 or _share(map(_FILE.match, texts)) > 0.9)
 
 
 def _mark_second_forms(columns: list[ColumnProfile], rows: Sequence[TemplateRow]) -> list[ColumnProfile]:
@@ -267,11 +255,13 @@ def _mark_second_forms(columns: list[ColumnProfile], rows: Sequence[TemplateRow]
         for other in paths[number + 1 :]:
             if path in marked or other in marked:
                 continue
+            both = texts[path], texts[other]
             is_hinted = _distance(names[path]) or _distance(names[other])
+            has_masks = any(_share("<" in text or "[" in text for text in one) > 0.5 for one in both)
             if (
-                _agree(texts[path], texts[other], _without_tags) > 0.8
-                or (is_hinted and _agree(texts[path], texts[other], _letters) > 0.8)
-                or (_is_masked(texts[path], texts[other]) and _agree(texts[path], texts[other], _without_masks) > 0.8)
+                _agree(*both, _without_tags) > 0.8
+                or (is_hinted and _agree(*both, _letters) > 0.8)
+                or (has_masks and _agree(*both, lambda text: _letters(_MASK.sub("", text))) > 0.8)
             ):
                 second = max((other, path), key=lambda one: (_distance(names[one]), _count_tags(texts[one])))
                 marked[second] = f"the same as {path if second == other else other}"
@@ -300,16 +290,6 @@ def _distance(name: Name) -> int:
 
 def _count_tags(texts: list[str]) -> int:
     return sum(len(_TAG.findall(text)) + text.count("<") + text.count("[") for text in texts)
-
-
-def _is_masked(first: list[str], second: list[str]) -> bool:
-    """Whether one of the two has placeholders in most rows."""
-    shares = sorted(_share("<" in text or "[" in text for text in texts) for texts in (first, second))
-    return shares[1] > 0.5
-
-
-def _without_masks(text: str) -> str:
-    return _letters(_MASK.sub("", text))
 
 
 def _agree(first: list[str], second: list[str], form: Any) -> float:
@@ -345,9 +325,9 @@ def _cell(path: str, row: TemplateRow) -> tuple[str, int] | None:
 
 def _is_plain(value: Any) -> bool:
     """Whether it is text, a number, None, or a list of them."""
-    return (
-        all(map(_is_plain, value)) if isinstance(value, list) else value is None or isinstance(value, str | int | float)
-    )
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float)
 
 
 def _count_words(text: str) -> float:
@@ -361,6 +341,7 @@ def _to_number(text: str) -> float:
         return 0.0
 
 
-def _share(found: Any) -> float:
-    values = list(found)
+def _share(found: Iterable[object]) -> float:
+    """Of those that are true."""
+    values = list(map(bool, found))
     return sum(values) / len(values) if values else 0.0

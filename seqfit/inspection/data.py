@@ -1,24 +1,175 @@
-"""`seqfit.describe_data` and `seqfit data`: a recipe, a run or data comes in, a `DataReport` goes out.
+"""The input of a command or a public function, a recipe or data that one is guessed from, and `describe_data`.
 
-For data a recipe is guessed first. If that fails, the report has the columns and first rows, and the open question.
+In: a command-line argument or a Python object, and the options --data, --task and --model. Out: `Given`, a recipe for
+`load_recipe` in either case.
+
+    read_given("demo", ["train.steps=3"])                      Given("demo", ["train.steps=3"], name="demo")
+    read_given("my.csv", model="google/mt5-small", task="qa")  Given({"model": ..., "task": ...}, name="my", notes=...)
+    read_given(None, data=frame, model=..., task="qa")         the same, with data.path in the cache
+
+`describe_data` makes a `DataReport` of it. If no recipe can be guessed, the report has the columns and first rows, and
+the open question.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from seqfit.errors import DataError, SeqfitError
-from seqfit.inspection.given import EXAMPLE_MODEL, Data, Given, RecipeLike, find_given, guess_given
-from seqfit.recipe import Recipe, SourceRecipe, apply_overrides
+from seqfit.errors import DataError, RecipeError, SeqfitError
+from seqfit.inspection.guess import guess_recipe
+from seqfit.inspection.in_memory import is_in_memory, store_data
+from seqfit.recipe import Recipe, SourceRecipe, apply_overrides, resolve
+from seqfit.system import quote
 from seqfit.validation import load_checked_recipe
 
 if TYPE_CHECKING:
     from seqfit.inspection.report import DataReport, HumanBaseline
     from seqfit.inspection.text_rows import Ask
     from seqfit.progress import Progress
+
+Data: TypeAlias = Any
+"""A path, a Hub name, a list of dicts, a pandas or polars DataFrame, a pyarrow Table, a datasets.Dataset(Dict)."""
+RecipeLike: TypeAlias = Recipe | str | Path | Mapping[str, Any]
+EXAMPLE_MODEL = "google/mt5-small"  # for messages; it knows more than a hundred languages
+# Fields of a source: what its rows mean, and where they are.
+_SHAPE = {"each", "turns", "group", "split_column"}
+_PLACE = {"label", "hub", "hub_config", "path", "splits", "ids", "limit", "balance", "files"}
+
+
+@dataclass(frozen=True)
+class Given:
+    """A recipe, or the path of one, with overrides; `data` is the path of the data that it was guessed from."""
+
+    recipe: RecipeLike
+    overrides: tuple[str, ...]
+    name: str  # for a run directory
+    data: str | None = None
+    task: str | None = None
+    model: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> Path | None:
+        """The path of the recipe, which may be a run directory."""
+        return Path(self.recipe) if isinstance(self.recipe, str | Path) else None
+
+    @property
+    def command(self) -> str:
+        return self.format_command("train")
+
+    def format_command(self, name: str) -> str:
+        """A subcommand with everything that is given, and an example model if none is."""
+        argv = ["seqfit", name]
+        if self.data is None:
+            argv += [str(self.recipe)] if self.place is not None else ["RECIPE"]
+        else:
+            argv += ["--data", self.data] if name == "train" else [self.data]
+            argv += [*(["--task", self.task] if self.task else []), "--model", self.model or EXAMPLE_MODEL]
+        return " ".join(map(quote, [*argv, *self.overrides]))
+
+
+def read_given(
+    recipe: RecipeLike | Given | Data | None,
+    overrides: Sequence[str] = (),
+    *,
+    data: Data | None = None,
+    task: str | None = None,
+    model: str | None = None,
+    command: str = "train",
+) -> Given:
+    """The input of a command; without a recipe one is guessed, which needs a model."""
+    if isinstance(recipe, Given):
+        return recipe
+    found = find_given(recipe, overrides, data=data, task=task, model=model, command=command)
+    if found.data is None:
+        return found
+    if found.model is None:
+        raise RecipeError(
+            f"'{found.data}' is data, and no model is given",
+            "Data needs --model (in Python: model=)",
+            f"Add one, for example: {found.format_command(command)}",
+        )
+    return guess_given(found)
+
+
+def find_given(
+    recipe: RecipeLike | Data | None,
+    overrides: Sequence[str] = (),
+    *,
+    data: Data | None = None,
+    task: str | None = None,
+    model: str | None = None,
+    command: str = "train",
+) -> Given:
+    """Like `read_given`, but only locates data: nothing is guessed, and no model is needed yet."""
+    if data is None and recipe is not None and _is_data(recipe, command, has_model=model is not None):
+        data, recipe = recipe, None
+    if data is not None and recipe is not None:
+        raise RecipeError(
+            f"a recipe ({recipe}) and data are given",
+            "A recipe names its own data; data without a recipe is for guessing one",
+            "Leave one of them out, or change the recipe's data with data.path=FILE",
+        )
+    if data is not None:
+        return _place_data(data, overrides, task, model)
+    if recipe is None or task is not None or model is not None:
+        raise RecipeError(
+            "no recipe is given" if recipe is None else "a recipe is given together with --task or --model",
+            f"The command {command} takes a recipe, or data with --model and --task",
+            "Name a recipe ('seqfit ls' lists them) and change it with overrides (model.name=NAME), or use --data",
+        )
+    name = Path(recipe).stem if isinstance(recipe, str | Path) else "run"
+    return Given(recipe, tuple(overrides), name)
+
+
+def guess_given(found: Given) -> Given:
+    assert found.data is not None
+    guess = guess_recipe(found.data, found.task, found.model, found.overrides)
+    task = found.task or guess.recipe["task"]["name"]
+    return replace(found, recipe=guess.recipe, task=task, notes=tuple(guess.notes))
+
+
+def replace_data(recipe: Recipe, data: Data, split: str) -> tuple[list[str], str]:
+    """Overrides of a run's recipe that make all rows of other data its `split`, and a label for reports.
+
+    A folder or a mapping that has splits keeps them.
+    """
+    source = recipe.sources[0]
+    if is_in_memory(data):
+        stored = store_data(data if isinstance(data, Mapping) else {split: data})
+        values = source.model_dump(include=_SHAPE, exclude_defaults=True) | {"path": str(stored.path)}
+        label = stored.label
+    else:
+        path = resolve(data, ("data", "folder"), "evaluate").path.resolve()
+        values = source.model_dump(exclude=_PLACE, exclude_defaults=True, mode="json")
+        values |= {"path": str(path)} if path.is_dir() else {"path": str(path.parent), "splits": {split: path.name}}
+        label = path.name
+    values |= {"label": label, "holdout": {"validation": 0, "test": 0}}
+    return [f"data={json.dumps(values, ensure_ascii=False)}"], label
+
+
+def _is_data(given: object, command: str, *, has_model: bool) -> bool:
+    """A path of data, or data itself. A Hub name is data if a model is given, or for `seqfit data`."""
+    if isinstance(given, Recipe):
+        return False
+    if not isinstance(given, str | Path):
+        return is_in_memory(given) or not isinstance(given, Mapping)
+    hub: tuple[Literal["hub"], ...] = ("hub",) if has_model or command == "data" else ()
+    return resolve(given, ("recipe", "run", "data", "folder", *hub), command).kind not in ("recipe", "run")
+
+
+def _place_data(data: Data, overrides: Sequence[str], task: str | None, model: str | None) -> Given:
+    given_model, _ = apply_overrides({}, [word for word in overrides if word.startswith("model.")])
+    stated = given_model.get("model", {})
+    model = model or stated.get("path") or stated.get("name")
+    if isinstance(data, str | Path):
+        return Given({}, tuple(overrides), Path(data).stem, str(data), task, model)
+    stored = store_data(data)
+    return Given({}, (f"data.label={stored.label}", *overrides), stored.label, str(stored.path), task, model)
 
 
 def describe_data(

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from seqfit.data import DataTable, TextEncoder, TokenizedSplit, find_tables, prepare_data
 from seqfit.errors import format_error
+from seqfit.inspection import statistics
 from seqfit.inspection.findings import find_problems
 from seqfit.inspection.report import (
     DataReport,
@@ -33,7 +34,6 @@ from seqfit.inspection.report import (
     LengthUnit,
     LimitEffect,
     Overlap,
-    PaddingWaste,
     RoundTrip,
     SplitReport,
     Token,
@@ -43,20 +43,7 @@ from seqfit.inspection.report import (
     describe_columns,
     show_value,
 )
-from seqfit.inspection.statistics import (
-    LossCount,
-    RowHasher,
-    RowHashes,
-    _LengthArray,
-    count_classes,
-    count_several_targets,
-    find_same_pairs,
-    find_shared_groups,
-    find_shared_sources,
-    measure_limits,
-    measure_padding,
-    summarise_lengths,
-)
+from seqfit.inspection.statistics import LengthArray, LossCount, RowHasher, RowHashes, summarise_lengths
 from seqfit.inspection.text_rows import WordSplit, read_words
 from seqfit.progress import Progress
 from seqfit.recipe import SPLITS, Recipe, SourceRecipe, TaskRecipe
@@ -84,7 +71,10 @@ def describe_recipe_data(
     """Describe every split; `rows` limits the rows of each source and split."""
     unlimited, show = _remove_limits(recipe, rows), progress or (lambda what, done, total: None)
     if tokenizer is None:
-        report = _describe_words(recipe, unlimited, show)
+        read = read_words(unlimited, show)
+        reports = [_describe_word_split(recipe.task, name, split) for name, split in read.splits.items()]
+        overlaps = _describe_overlaps(read.splits, {name: split.hashes for name, split in read.splits.items()})
+        report = _assemble(recipe, None, reports, overlaps, read.events, read.left_out)
     else:
         report = _describe_tokens(recipe, unlimited, tokenizer, position_limit, show)
     tables = _find_tables(recipe.sources, build_task(recipe.task).named_columns())
@@ -154,13 +144,6 @@ def _describe_tokens(
     return _assemble(recipe, title, reports, overlaps, prepared.events, left_out)
 
 
-def _describe_words(recipe: Recipe, unlimited: Recipe, progress: Progress) -> DataReport:
-    read = read_words(unlimited, progress)
-    reports = [_describe_word_split(recipe.task, name, split) for name, split in read.splits.items()]
-    overlaps = _describe_overlaps(read.splits, {name: split.hashes for name, split in read.splits.items()})
-    return _assemble(recipe, None, reports, overlaps, read.events, read.left_out)
-
-
 def _assemble(
     recipe: Recipe,
     tokenizer: str | None,
@@ -201,7 +184,7 @@ def _too_many_left_out(recipe: Recipe, reports: Sequence[SplitReport], left_out:
 
 def _describe_word_split(task: TaskRecipe, name: str, split: WordSplit) -> SplitReport:
     per_source = np.bincount(split.source_index, minlength=len(split.titles))
-    same, rows = find_same_pairs(split.hashes), _spread(len(split), _EXAMPLES)
+    same, rows = statistics.find_same_pairs(split.hashes), _spread(len(split), _EXAMPLES)
     *examples, repeated = split.texts([*rows, int(same[0]) if len(same) else rows[0]])
     return SplitReport(
         name=name,
@@ -214,28 +197,37 @@ def _describe_word_split(task: TaskRecipe, name: str, split: WordSplit) -> Split
         batch_examples=0,
         round_trip=None,
         repeats=Duplicates(
-            same_pair=len(same),
-            several_targets=count_several_targets(split.hashes),
-            example=repeated.source if len(same) else None,
+            len(same), statistics.count_several_targets(split.hashes), example=repeated.source if len(same) else None
         ),
         examples=tuple(ExampleView(example.id, example.source, example.target) for example in examples),
         limits=_measure_limits(split.source_lengths, split.target_lengths, "words"),
-        classes=count_classes(task, split.targets),
+        classes=statistics.count_classes(task, split.targets),
     )
 
 
-def _measure_limits(source: _LengthArray, target: _LengthArray, unit: LengthUnit) -> dict[str, tuple[LimitEffect, ...]]:
+def _measure_limits(source: LengthArray, target: LengthArray, unit: LengthUnit) -> dict[str, tuple[LimitEffect, ...]]:
     sides = {"source": source, "target": target}
-    return {side: measure_limits(lengths, unit) for side, lengths in sides.items() if lengths.any()}
+    return {side: statistics.measure_limits(lengths, unit) for side, lengths in sides.items() if lengths.any()}
 
 
 def _describe_overlaps(
     splits: Mapping[str, TokenizedSplit] | Mapping[str, WordSplit], hashes: Mapping[str, RowHashes]
 ) -> list[Overlap]:
     """Of each evaluation split with train."""
-    if "train" not in hashes:
-        return []
-    return [_describe_overlap(name, splits[name], hashes[name], hashes["train"]) for name in hashes if name != "train"]
+    overlaps: list[Overlap] = []
+    train = hashes.get("train")
+    for name, own in hashes.items():
+        if train is None or name == "train":
+            continue
+        split = splits[name]
+        sources, groups = statistics.find_shared_sources(own, train), statistics.find_shared_groups(own, train)
+        shared = sources if len(sources) else groups
+        example = None
+        if len(shared):
+            row = int(shared[0])
+            example = (split.text(row) if isinstance(split, TokenizedSplit) else split.texts([row])[0]).source
+        overlaps.append(Overlap(name, len(sources), len(groups), rows=len(split), example=example))
+    return overlaps
 
 
 class _SplitDescription:
@@ -250,11 +242,17 @@ class _SplitDescription:
         self._progress = progress
         self._has_head = recipe.model.kind == "classifier"
         self._encoder = encoder
-        self._special = frozenset((*tokenizer.all_special_ids, *self._encoder.codes.values()))
+        self._special = frozenset((*tokenizer.all_special_ids, *encoder.codes.values()))
 
     def describe(self, name: str, split: TokenizedSplit, hashes: RowHashes, targets: Mapping[str, int]) -> SplitReport:
         source, target = split.source_lengths, split.target_lengths
-        batch = self._batch_examples(source, target)
+        batch, tokens = self._recipe.train.examples_per_step or 1, self._recipe.train.batch_tokens
+        if tokens is not None:
+            batch = max(1, round(tokens / float(source.mean() + target.mean())))
+        pad_to = (self._task.max_source_tokens or int(source.max()), self._task.max_target_tokens or int(target.max()))
+        truncated = np.minimum(source, pad_to[0]), np.minimum(target, 0 if self._has_head else pad_to[1])
+        same = statistics.find_same_pairs(hashes)
+        example = split.text(int(same[0])).source if len(same) else None
         per_source = np.bincount(split.source_index, minlength=len(split.titles))
         return SplitReport(
             name=name,
@@ -263,13 +261,13 @@ class _SplitDescription:
             source=summarise_lengths(source, self._task.max_source_tokens, split.truncated_sources),
             target=None if self._has_head else summarise_lengths(target, self._task.max_target_tokens),
             tokens=self._count_tokens(name, split),
-            padding=tuple(self._measure_padding(source, target, batch)),
+            padding=tuple(statistics.measure_padding(*truncated, batch, pad_to, self._recipe.seed)),
             batch_examples=batch,
             round_trip=self._round_trip(name, split),
-            repeats=_describe_repeats(split, hashes),
+            repeats=Duplicates(len(same), statistics.count_several_targets(hashes), example),
             examples=tuple(self._view(split, row) for row in _spread(len(split), _EXAMPLES)),
             limits=_measure_limits(source, target, "tokens"),
-            classes=count_classes(self._task, targets),
+            classes=statistics.count_classes(self._task, targets),
         )
 
     def hash(self, name: str, split: TokenizedSplit) -> tuple[RowHashes, Counter[str]]:
@@ -289,18 +287,6 @@ class _SplitDescription:
             yield row
         self._progress(what, len(rows), len(rows))
 
-    def _batch_examples(self, source: _LengthArray, target: _LengthArray) -> int:
-        tokens = self._recipe.train.batch_tokens
-        if tokens is None:
-            return self._recipe.train.examples_per_step or 1
-        return max(1, round(tokens / float(source.mean() + target.mean())))
-
-    def _measure_padding(self, source: _LengthArray, target: _LengthArray, batch: int) -> list[PaddingWaste]:
-        limits = (self._task.max_source_tokens, self._task.max_target_tokens)
-        pad_to = (limits[0] or int(source.max()), limits[1] or int(target.max()))
-        truncated = np.minimum(source, pad_to[0]), np.minimum(target, 0 if self._has_head else pad_to[1])
-        return measure_padding(*truncated, batch, pad_to, self._recipe.seed)
-
     def _count_tokens(self, name: str, split: TokenizedSplit) -> TokenUse:
         counts = split.token_counts(self._encoder.vocabulary)
         self._progress(f"{name}: counting tokens", len(split), len(split))
@@ -319,16 +305,14 @@ class _SplitDescription:
         )
 
     def _round_trip(self, name: str, split: TokenizedSplit) -> RoundTrip:
+        rows: npt.NDArray[np.integer] = np.arange(len(split))
+        if len(rows) > _ROUND_TRIP_ROWS:
+            generator = np.random.default_rng(self._recipe.seed)
+            rows = np.sort(generator.choice(len(rows), _ROUND_TRIP_ROWS, replace=False))
+        examples = map(split.text, self._rows(f"{name}: round trip", rows))
         count = LossCount(self._tokenizer)
-        waiting: list[tuple[str, str]] = []
-        for row in self._rows(f"{name}: round trip", _sample(len(split), _ROUND_TRIP_ROWS, self._recipe.seed)):
-            example = split.text(row)
-            waiting.append((example.source, "" if self._has_head else example.target))
-            if len(waiting) == _CHUNK:
-                count.add(waiting)
-                waiting.clear()
-        if waiting:
-            count.add(waiting)
+        while chunk := list(itertools.islice(examples, _CHUNK)):
+            count.add([(example.source, "" if self._has_head else example.target) for example in chunk])
         return count.summarise()
 
     def _view(self, split: TokenizedSplit, row: int) -> ExampleView:
@@ -359,37 +343,13 @@ class _SplitDescription:
 
 def _remove_limits(recipe: Recipe, rows: int | None) -> Recipe:
     task = recipe.task.model_copy(update={"max_source_tokens": None, "max_target_tokens": None})
-    sources = [source if rows is None else _limit_rows(source, rows) for source in recipe.sources]
+    sources = list(recipe.sources)
+    if rows is not None:
+        limits = [{split: min(rows, source.limit.get(split, rows)) for split in SPLITS} for source in sources]  # type: ignore[call-overload]
+        sources = [source.model_copy(update={"limit": limit}) for source, limit in zip(sources, limits, strict=True)]
     return recipe.model_copy(update={"task": task, "data": sources})
-
-
-def _limit_rows(source: SourceRecipe, rows: int) -> SourceRecipe:
-    limits = {split: min(rows, source.limit.get(split, rows)) for split in SPLITS}  # type: ignore[call-overload]
-    return source.model_copy(update={"limit": limits})
-
-
-def _describe_repeats(split: TokenizedSplit, hashes: RowHashes) -> Duplicates:
-    same = find_same_pairs(hashes)
-    example = split.text(int(same[0])).source if len(same) else None
-    return Duplicates(same_pair=len(same), several_targets=count_several_targets(hashes), example=example)
-
-
-def _describe_overlap(name: str, split: TokenizedSplit | WordSplit, hashes: RowHashes, train: RowHashes) -> Overlap:
-    sources, groups = find_shared_sources(hashes, train), find_shared_groups(hashes, train)
-    shared = sources if len(sources) else groups
-    example = None
-    if len(shared):
-        row = int(shared[0])
-        example = (split.text(row) if isinstance(split, TokenizedSplit) else split.texts([row])[0]).source
-    return Overlap(name, same_source=len(sources), same_group=len(groups), rows=len(split), example=example)
 
 
 def _spread(count: int, wanted: int) -> list[int]:
     """Rows from the beginning, the middle and the end instead of three neighbours."""
     return sorted({number * count // wanted for number in range(min(wanted, count))})
-
-
-def _sample(count: int, at_most: int, seed: int) -> npt.NDArray[np.integer]:
-    if count <= at_most:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(seed).choice(count, at_most, replace=False))

@@ -42,8 +42,7 @@ def find_problems(
         found += _lost_characters(split, seen)
         found += _repeats(split)
     for split in splits[:1]:  # the one that is trained on
-        found += _padding(split)
-        found += _vocabulary(split)
+        found += _waste(split)
     return found
 
 
@@ -193,7 +192,7 @@ def _repeats(split: SplitReport) -> Iterator[str]:
         )
 
 
-def _padding(split: SplitReport) -> Iterator[str]:
+def _waste(split: SplitReport) -> Iterator[str]:
     waste = {entry.method: entry.both for entry in split.padding}
     if waste and waste["dynamic"] >= 1.2:
         yield (
@@ -201,9 +200,6 @@ def _padding(split: SplitReport) -> Iterator[str]:
             f"token, and batches of similar lengths {waste['grouped']:.1f}: a smaller strategy.micro_batch_tokens pads "
             "less, because a global batch is sorted by length before it is split"
         )
-
-
-def _vocabulary(split: SplitReport) -> Iterator[str]:
     use = split.tokens
     if use is not None and use.never_used >= 0.5 * use.vocabulary:
         yield (

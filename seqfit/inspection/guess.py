@@ -21,18 +21,10 @@ from typing import Any
 
 from seqfit.data import BadRow, DataTable, find_tables, name_words
 from seqfit.errors import DataError, RecipeError, did_you_mean
+from seqfit.inspection import record_kinds
 from seqfit.inspection.column_names import find_languages
 from seqfit.inspection.columns import NAMES_OF_SPLITS, profile_columns
 from seqfit.inspection.reading import Hints
-from seqfit.inspection.record_kinds import (
-    BLOCK_SAMPLE,
-    find_unfolding,
-    find_used_records,
-    refuse_blocks,
-    refuse_pairs_in_rows,
-    refuse_token_labels,
-    refuse_turns_in_rows,
-)
 from seqfit.inspection.second_look import find_deciding_column, find_labels, find_suspicions
 from seqfit.inspection.task_guess import TASKS, TaskGuess, Unsure
 from seqfit.inspection.text_language import find_language
@@ -46,10 +38,9 @@ ALIASES = {
     **dict.fromkeys(("summarization", "summarisation", "summary"), "summarize"),
     **dict.fromkeys(("translation", "mt"), "translate"),
     **dict.fromkeys(("classification", "text-classification", "sentiment", "nli", "intent", "topic"), "classify"),
-    **dict.fromkeys(
-        ("chat", "dialogue", "dialog", "instruct", "instructions", "text2text", "text-to-text"), "generate"
-    ),
-    **dict.fromkeys(("grammar", "gec", "simplification", "simplify", "paraphrase", "data-to-text", "code"), "generate"),
+    **dict.fromkeys(("chat", "dialogue", "dialog", "instruct", "instructions"), "generate"),
+    **dict.fromkeys(("text2text", "text-to-text", "grammar", "gec", "simplification", "simplify"), "generate"),
+    **dict.fromkeys(("paraphrase", "data-to-text", "code"), "generate"),
     **dict.fromkeys(("sts", "similarity", "score", "scores", "regress"), "regression"),
     **dict.fromkeys(("multi-label", "tagging", "multilabel-classification"), "multilabel"),
     **dict.fromkeys(("choice", "multiple_choice", "mcq", "multiplechoice"), "multiple-choice"),
@@ -83,7 +74,9 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
     parts = {part: values.get(part) for part in ("model", "task", "train")}
     given = {part: value if isinstance(value, dict) else {} for part, value in parts.items()}
     wanted = _check_task(given["task"].get("name", task))
-    source = _read_source(values["data"])
+    source, wrong = validate_part(SourceRecipe, values["data"], within=("data",))
+    if source is None:
+        raise RecipeError(report_mistakes("data", wrong))
     stated = [given["task"][side] for side in ("source", "target") if isinstance(given["task"].get(side), str)]
     named = [path for template in stated for path in columns_of(template, required_only=True)]
     kind, reason = _guess_kind(model)
@@ -95,19 +88,18 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
     samples = {name: sample_rows(table) for name, table in tables.items()}
     first = next(iter(samples))
     _require_rows(samples[first], tables[first])
-    unfolding = find_unfolding(samples[first], source, wanted, given["task"])
-    if source.each or source.turns:
-        unfolding = {}
+    unfolding = record_kinds.find_unfolding(samples[first], source, wanted, given["task"])
     if unfolding:
         source = source.model_copy(update=unfolding)
         notes += [f"data.{name}: each record of '{path}' is a row" for name, path in unfolding.items()]
         tables = find_tables(source, named)
         samples = {name: sample_rows(table) for name, table in tables.items()}
         _require_rows(samples[first], tables[first])
-    refuse_blocks([r for r in itertools.islice(tables[first].read(), BLOCK_SAMPLE) if r], source.title, given["task"])
-    refuse_token_labels(samples[first], source.title, given["task"])
-    refuse_turns_in_rows(samples[first], source.title, wanted, given["task"])
-    refuse_pairs_in_rows(samples[first], source.title, wanted, given["task"])
+    lines = [row for row in itertools.islice(tables[first].read(), record_kinds.BLOCK_SAMPLE) if row]
+    record_kinds.refuse_blocks(lines, source.title, given["task"])
+    record_kinds.refuse_token_labels(samples[first], source.title, given["task"])
+    record_kinds.refuse_turns_in_rows(samples[first], source.title, wanted, given["task"])
+    record_kinds.refuse_pairs_in_rows(samples[first], source.title, wanted, given["task"])
     if tables.keys().isdisjoint(SPLITS) and (column := _find_split_column(samples[first])) is not None:
         source = source.model_copy(update={"split_column": column})
         tables = find_tables(source, named)
@@ -121,9 +113,9 @@ def guess_recipe(data: str, task: str | None, model: str | None, overrides: Sequ
         raise
     except RecipeError as error:
         raise RecipeError(f"{error}{_mention_files(source, tables)}") from error
-    if not unfolding and (records := find_used_records(task_values | given["task"], samples[first])) is not None:
-        return guess_recipe(data, task, model, [*overrides, f"data.each={records}"])
     final = task_values | given["task"]
+    if not unfolding and (records := record_kinds.find_used_records(final, samples[first])) is not None:
+        return guess_recipe(data, task, model, [*overrides, f"data.each={records}"])
     if "source" not in given["task"] and (column := find_deciding_column(final, tables)) is not None:
         raise _open_source(hints.title, final, column)
     if model is not None and "kind" not in given["model"]:
@@ -186,12 +178,13 @@ def _mention_files(source: SourceRecipe, tables: Mapping[str, DataTable]) -> str
 
 def _open_source(data: str, task: Mapping[str, Any], column: str) -> Unsure:
     source, target = task["source"], task["target"]
-    options = [quote(f"task.source={source} {{{column}}}"), quote(f"task.source={source}")]
+    with_it, without_it = quote(f"task.source={source} {{{column}}}"), quote(f"task.source={source}")
+    given_target = quote(f"task.target={target}")
     return Unsure(
         f"{data} is ambiguous: rows with the same {source} have different {target}, depending on '{column}'. "
         "The options for each reading:\n"
-        f"  1. with '{column}' in the source: {options[0]} {quote(f'task.target={target}')}\n"
-        f"  2. without it: {options[1]} {quote(f'task.target={target}')}\n"
+        f"  1. with '{column}' in the source: {with_it} {given_target}\n"
+        f"  2. without it: {without_it} {given_target}\n"
         "Add the options of the reading you want."
     )
 
@@ -233,9 +226,6 @@ def _hint(source: SourceRecipe) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-# ---- the data ----
-
-
 def _locate(data: str) -> dict[str, Any]:
     """A path if it exists or looks like one, else a Hub name."""
     looks_like_path = data.startswith((".", "/", "~")) or bool(Path(data).suffix) or data.count("/") != 1
@@ -244,46 +234,28 @@ def _locate(data: str) -> dict[str, Any]:
     return {"hub": data}
 
 
-def _read_source(values: Mapping[str, Any]) -> SourceRecipe:
-    source, mistakes = validate_part(SourceRecipe, values, within=("data",))
-    if source is None:
-        raise RecipeError(report_mistakes("data", mistakes))
-    return source
-
-
-# ---- the language ----
-
-
 def _find_language(values: Mapping[str, Any], rows: list[TemplateRow]) -> str | None:
     """The target's language: from a column name, else from script and common words; None if it is not certain."""
     sides = [values.get("target", []), values.get("source", [])]
-    per_side = [
+    targets, sources = (
         [path for one in ([side] if isinstance(side, str) else side) for path in columns_of(one)] for side in sides
-    ]
-    named = {
-        path: name_words.LANGUAGES[language][0]
-        for path, language in find_languages(path for side in per_side for path in side).items()
-    }
-    targets = per_side[0]
-    if targets and targets[0] in named:
-        return named[targets[0]]
-    if values.get("name") in ("translate", "generate"):
-        return find_language([column_text(path, row) for path in targets for row in rows])
-    return find_language([column_text(path, row) for side in per_side for path in side for row in rows])
-
-
-# ---- the model ----
+    )
+    named = find_languages(targets[:1])
+    if named:
+        return name_words.LANGUAGES[named[targets[0]]][0]
+    paths = targets if values.get("name") in ("translate", "generate") else [*targets, *sources]
+    return find_language([column_text(path, row) for path in paths for row in rows])
 
 
 def _guess_kind(model: str | None) -> tuple[str, str]:
     """classifier or text-to-text, and the reason."""
     config = Path(model or "").expanduser() / "config.json"
+    name, reason, has_decoder = model or "", "by its name", False
     if model is not None and config.is_file():
         values = json.loads(config.read_text("utf-8"))
-        is_encoder = not values.get("is_encoder_decoder") and _has_encoder_name(str(values.get("model_type", "")))
+        name, has_decoder = str(values.get("model_type", "")), bool(values.get("is_encoder_decoder"))
         reason = f"config.json says {values.get('model_type')}"
-    else:
-        is_encoder, reason = _has_encoder_name(model or ""), "by its name"
+    is_encoder = not has_decoder and any(word in name.lower() for word in _ENCODERS)
     return "classifier" if is_encoder else "text-to-text", reason
 
 
@@ -294,10 +266,6 @@ def _check_kind(model: str, kind: str, reason: str, task: str) -> None:
             f"The tasks of an encoder are {', '.join(TaskRecipe.HEAD_TASKS)}",
             "Choose a text-to-text model, such as --model google/flan-t5-small, or another --task",
         )
-
-
-def _has_encoder_name(name: str) -> bool:
-    return any(word in name.lower() for word in _ENCODERS)
 
 
 def _default_training(kind: str, given: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:

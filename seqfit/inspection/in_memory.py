@@ -94,15 +94,10 @@ def _write(tables: Mapping[str, pa.Table]) -> Path:
     return folder
 
 
-# ---- one table ----
-
-
 def _build_table(given: object) -> pa.Table:
     import pyarrow as pa
 
-    columns = _list_columns(given)
-    arrays = {name: _finish(_build_array(name, values)) for name, values in columns}
-    table = pa.table(arrays)
+    table = pa.table({name: _finish(_build_array(name, values)) for name, values in _list_columns(given)})
     if not table.num_rows or not table.num_columns:
         raise DataError(
             f"data ({_name_kind(given)}) has {table.num_rows} rows and {table.num_columns} columns",
@@ -121,7 +116,10 @@ def _list_columns(given: Any) -> list[tuple[str, Any]]:
         names = dict.fromkeys(key for row in given for key in row)
         return _name_apart([(name, [row.get(name) for row in given]) for name in names])
     if library == "pandas" and kind == "DataFrame":
-        return _list_pandas_columns(given)
+        # An index with a name is a column, as after groupby; one without a name numbers the rows and is dropped.
+        levels = [n for n, name in enumerate(given.index.names) if name is not None and name not in given.columns]
+        index = [(given.index.names[level], given.index.get_level_values(level)) for level in levels]
+        return _name_apart([*index, *((name, given.iloc[:, n]) for n, name in enumerate(given.columns))])
     if library == "polars" and kind in ("DataFrame", "LazyFrame"):
         given = (given.collect() if kind == "LazyFrame" else given).to_arrow()
     elif library == "datasets" and kind == "Dataset":
@@ -137,17 +135,6 @@ def _list_columns(given: Any) -> list[tuple[str, Any]]:
             "Convert it to one of these; list(...) converts an iterator of dicts",
         )
     return _name_apart(list(zip(given.column_names, given.columns, strict=True)))
-
-
-def _list_pandas_columns(frame: Any) -> list[tuple[str, Any]]:
-    """An index with a name is a column, as after groupby; one without a name numbers the rows and is dropped."""
-    index = [
-        (name, frame.index.get_level_values(level))
-        for level, name in enumerate(frame.index.names)
-        if name is not None and name not in frame.columns
-    ]
-    columns = [(name, frame.iloc[:, number]) for number, name in enumerate(frame.columns)]
-    return _name_apart([*index, *columns])
 
 
 def _list_dataset_columns(dataset: Any) -> list[tuple[str, Any]]:
@@ -213,9 +200,6 @@ def _cast_to_integers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
         return None
 
 
-# ---- one column ----
-
-
 def _build_array(name: str, values: Any) -> pa.ChunkedArray:
     import pyarrow as pa
 
@@ -240,19 +224,18 @@ def _to_texts(name: str, values: list[Any]) -> list[str | None]:
             "numbers",
             "Convert them to one type, or write the rows to a .jsonl file, which may mix types, and give its path",
         )
-    return [None if _is_missing(value) else _to_text(value) for value in values]
+    texts: list[str | None] = []
+    for value in values:
+        text = value if isinstance(value, str) else str(value)
+        is_bool = isinstance(value, bool) or type(value).__name__ == "bool"  # numpy's
+        texts.append(None if _is_missing(value) else text.lower() if is_bool else text)
+    return texts
 
 
 def _is_missing(value: Any) -> bool:
     """None, NaN, NaT and pandas' NA, which is neither equal to itself nor a truth value."""
     is_nan = isinstance(value, float) and value != value
     return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
-
-
-def _to_text(value: Any) -> str:
-    if isinstance(value, bool) or type(value).__name__ == "bool":  # numpy's
-        return "true" if value else "false"
-    return value if isinstance(value, str) else str(value)
 
 
 def _finish(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -15,18 +15,39 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.column_names import AGREED, score_role
 from seqfit.inspection.columns import ColumnProfile
-from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, length_of, list_or
+from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, length_of
 from seqfit.tasks import TemplateRow, columns_of, render_list, render_template
 
 _CLEAR = 0.35  # the margin of the best label column over the second
 _MOSTLY_EMPTY = 0.05  # share of filled rows: the result of a stray separator
 _FEWEST_FLAGS = 3  # columns of 0 and 1 that together are labels
+_ABOUT_SCORES = {
+    *("vote", "votes", "count", "counts", "std", "stdev", "sd", "var", "variance", "dispersion", "n", "num", "number"),
+    *("min", "max", "year", "id", "length", "words", "sentences", "paragraphs", "ci", "se", "sem"),
+}
+_TEXT_PAIRS = (
+    *({"premise", "hypothesis"}, {"claim", "evidence"}, {"question", "passage"}, {"query", "document"}),
+    *({"question", "answer"}, {"question", "sentence"}, {"query", "passage"}, {"context", "response"}),
+    *({"cause", "effect"}, {"headline", "body"}, {"statement", "evidence"}, {"source", "target"}, {"q", "a"}),
+    *({"text", "hypothesis"}, {"target", "tweet"}, {"aspect", "sentence"}, {"question", "context"}),
+)
+_REPLIES = {"response", "responses", "reply", "replies", "answers"}
+_NOT_LABELS = {
+    *("id", "confidence", "count", "num", "number", "length", "year", "lang", "language", "source", "annotator"),
+    *("worker", "votes", "cost", "agreement"),
+}
+_SEPARATORS = (",", ";", "|")
+_NUMBERED = re.compile(r"\d+(\.0+)?")
+_LETTERED = re.compile(r"\(?[A-Za-z][).:]?")
+_MOST_NUMBERED_CLASSES = 20  # more different whole numbers are probably a scale
+# The columns of the text, and prose that may belong to it or not.
+_TextAndRest: TypeAlias = tuple[list[ColumnProfile], list[ColumnProfile]]
 
 
 def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "classify") -> FoundReading:
@@ -49,11 +70,13 @@ def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "cl
         rivals = [c for c in rivals if not (c.name.number or c.name.words & {"annotator", "annotators", "expert"})]
     rival = rivals[0] if rivals else None
     if rival is not None and score_label(rival) > 0:
-        best = _class_reading(task, [*_aspects([rival], texts), *texts], label)
+        # What a judgement is about belongs to the source: the target of a stance, the aspect of a review.
+        is_aspect = rival.name.words & {"target", "aspect", "term", "entity"} and not rival.is_number
+        best = _class_reading(task, [rival, *texts] if is_aspect and rival not in texts else texts, label)
         other = _class_reading(task, [c for c in texts if c is not rival], rival)
         also = f", and {' and '.join(column.path for column in doubt)} could be part of the text" if doubt else ""
-        names = list_or([c.path for c in [label, *rivals[:5]]])
-        return FoundReading(best, other, f"{names} could be the label{also}")
+        *paths, last = (c.path for c in [label, *rivals[:5]])
+        return FoundReading(best, other, f"{', '.join(paths)} or {last} could be the label{also}")
     if task == "regression" and len(candidates) > 1 and _name_score(label) - _name_score(candidates[1]) < _CLEAR:
         shown = ", ".join(column.path for column in candidates[:6])
         other = _class_reading(task, texts, candidates[1])
@@ -79,12 +102,6 @@ def _name_score(column: ColumnProfile) -> float:
     return max(score_role(column.name, "label"), 0.5 if column.name.words & {"mos", "mean", "average", "avg"} else 0.0)
 
 
-_ABOUT_SCORES = {
-    *("vote", "votes", "count", "counts", "std", "stdev", "sd", "var", "variance", "dispersion", "n", "num", "number"),
-    *("min", "max", "year", "id", "length", "words", "sentences", "paragraphs", "ci", "se", "sem"),
-}
-
-
 def _find_flag_or_set(columns: Sequence[ColumnProfile], flags: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     """For a class, if several columns hold yes or no: one of them is the label, or each is one of several labels."""
     whole = find_label_sets(columns, hints)
@@ -95,19 +112,6 @@ def _find_flag_or_set(columns: Sequence[ColumnProfile], flags: Sequence[ColumnPr
     names = ", ".join(column.path for column in flags[:6])
     doubt = f"{names} hold yes or no: one of them is the label, or each is one of several labels"
     return FoundReading(whole.best, one, doubt)
-
-
-def _aspects(columns: Sequence[ColumnProfile], texts: Sequence[ColumnProfile]) -> list[ColumnProfile]:
-    """What a judgement is about belongs to the source: the target of a stance, the aspect of a review."""
-    return [
-        c
-        for c in columns
-        if c.name.words & {"target", "aspect", "term", "entity"} and c not in texts and not c.is_number
-    ]
-
-
-def find_scores(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
-    return find_classes(columns, hints, "regression")
 
 
 def _refuse_vectors(columns: Sequence[ColumnProfile], hints: Hints) -> None:
@@ -142,27 +146,20 @@ def find_label_sets(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRead
         if not texts:
             raise Missing("text")
         names = [column.path for column in flags]
-        source = _join(texts)
-        roles = _text_roles(texts) | {"labels": ", ".join(names)}
-        best = Reading("multilabel", "classify: ", source, "", roles, {"label_columns": names})
+        best = Reading("multilabel", "classify: ", _join(texts), "", {"label_columns": names})
         if agreed := [c for c in flags if c.name.words & AGREED]:
             doubt_of_flags = f"{', '.join(names)} hold yes or no: votes of annotators, or several labels"
             return FoundReading(_class_reading("classify", texts, agreed[0]), best, doubt_of_flags)
         if doubt:
-            other = Reading("multilabel", "classify: ", _join([*texts, *doubt]), "", roles, {"label_columns": names})
+            other = replace(best, source=_join([*texts, *doubt]))
             return FoundReading(best, other, f"it is not clear whether {doubt[0].path} should be part of the text")
         return FoundReading(best)
     return find_classes(columns, hints, "multilabel")
 
 
 def _class_reading(task: str, texts: Sequence[ColumnProfile], label: ColumnProfile) -> Reading:
-    role = "score" if task == "regression" else "label"
     prefix = "score: " if task == "regression" else "classify: "
-    return Reading(task, prefix, _join(texts), f"{{{label.path}}}", {role: label.path} | _text_roles(texts))
-
-
-def _text_roles(texts: Sequence[ColumnProfile]) -> dict[str, str]:
-    return {"text" if len(texts) == 1 else f"text {number}": column.path for number, column in enumerate(texts, 1)}
+    return Reading(task, prefix, _join(texts), f"{{{label.path}}}")
 
 
 def _join(texts: Sequence[ColumnProfile]) -> str:
@@ -183,21 +180,7 @@ def _is_family(texts: Sequence[ColumnProfile]) -> bool:
     return numbered or any(pair <= names for pair in _TEXT_PAIRS)
 
 
-_TEXT_PAIRS = (
-    *({"premise", "hypothesis"}, {"claim", "evidence"}, {"question", "passage"}, {"query", "document"}),
-    *({"question", "answer"}, {"question", "sentence"}, {"query", "passage"}, {"context", "response"}),
-    *({"cause", "effect"}, {"headline", "body"}, {"statement", "evidence"}, {"source", "target"}, {"q", "a"}),
-    *({"text", "hypothesis"}, {"target", "tweet"}, {"aspect", "sentence"}, {"question", "context"}),
-)
-
-
-_REPLIES = {"response", "responses", "reply", "replies", "answers"}
-
-
-def _find_texts(
-    columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile]
-) -> tuple[list[ColumnProfile], list[ColumnProfile]]:
-    """The columns of the text, and prose that may belong to it or not."""
+def _find_texts(columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile]) -> _TextAndRest:
     columns = [c for c in columns if not (c.is_list and c.name.words & _REPLIES)]  # a bot's replies to a class of texts
     known = {c.path for c in columns}
     contained = [c for c in columns if set(c.within) & known and not _is_mutual(c, columns)]
@@ -205,9 +188,7 @@ def _find_texts(
     return texts, [*rest, *(c for c in contained if c.name.last not in TITLES)]
 
 
-def _find_own_texts(
-    columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile]
-) -> tuple[list[ColumnProfile], list[ColumnProfile]]:
+def _find_own_texts(columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile]) -> _TextAndRest:
     """The same, for columns that are not parts of others."""
     prose = [c for c in columns if c.is_prose and not c.has_few_values and c.filled_share > _MOSTLY_EMPTY]
     if not prose:
@@ -249,36 +230,25 @@ def _has_partner(column: ColumnProfile, columns: Sequence[ColumnProfile]) -> boo
     plain = column.name.plain
     same = any(c is not column and c.name.plain == plain and plain not in ("", "column") for c in columns)
     names = {c.name.plain for c in columns}
-    return (same and bool(column.name.number)) or any(
-        column.name.plain in pair and pair <= names for pair in _TEXT_PAIRS
-    )
+    return (same and bool(column.name.number)) or any(plain in pair and pair <= names for pair in _TEXT_PAIRS)
 
 
 def find_label_candidates(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
     found = [column for column in columns if score_label(column) >= 0.5]
     if not found:  # without names, numbers next to texts are scores, or sets such as 4,27
         found = [c for c in columns if c.is_number and c.not_text is None and c.filled_share > 0.2]
-    found = sorted(found, key=score_label, reverse=True)
-    return _without_equivalents(found)
-
-
-def _without_equivalents(ranked: list[ColumnProfile]) -> list[ColumnProfile]:
-    """label_text instead of label if both have equally many values: the same classes, by name and by number."""
-    if len(ranked) < 2:
-        return ranked
-    best = ranked[0]
-    twins = [
-        c
-        for c in ranked[1:]
-        if c.distinct == best.distinct
-        and c.filled == best.filled
-        and c.is_number != best.is_number
-        and c.name.words & best.name.words
-    ]
+    ranked = sorted(found, key=score_label, reverse=True)
+    twins = []
+    for column in ranked[1:]:
+        best = ranked[0]
+        is_as_large = column.distinct == best.distinct and column.filled == best.filled
+        if is_as_large and column.is_number != best.is_number and column.name.words & best.name.words:
+            twins.append(column)
     if not twins:
         return ranked
-    named = next(c for c in (best, *twins) if not c.is_number)
-    return [named, *(c for c in ranked if c is not named and c is not best and c not in twins)]
+    # label_text instead of label if both have equally many values: the same classes, by name and by number.
+    named = next(c for c in (ranked[0], *twins) if not c.is_number)
+    return [named, *(c for c in ranked[1:] if c is not named and c not in twins)]
 
 
 def score_label(column: ColumnProfile) -> float:
@@ -298,12 +268,6 @@ def score_label(column: ColumnProfile) -> float:
     if content <= 0 and name < 0.8:
         return 0.0
     return name + content - (0.4 if column.filled_share < 0.5 else 0.0)
-
-
-_NOT_LABELS = {
-    *("id", "confidence", "count", "num", "number", "length", "year", "lang", "language", "source", "annotator"),
-    *("worker", "votes", "cost", "agreement"),
-}
 
 
 def _first_word(column: ColumnProfile) -> set[str]:
@@ -328,12 +292,6 @@ def find_flags(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
     return flags if len(flags) >= fewest and not strong else []
 
 
-_SEPARATORS = (",", ";", "|")
-_NUMBERED = re.compile(r"\d+(\.0+)?")
-_LETTERED = re.compile(r"\(?[A-Za-z][).:]?")
-_MOST_NUMBERED_CLASSES = 20  # more different whole numbers are probably a scale
-
-
 @dataclass(frozen=True)
 class LabelKind:
     """The task that the labels imply, if it is another one, and the fields that it needs."""
@@ -355,7 +313,10 @@ def find_label_kind(task: str, target: str, rows: Sequence[TemplateRow]) -> Labe
     numbers = [number for text in texts if (number := _number(text)) is not None]
     if task == "regression" or not texts:
         return LabelKind()
-    is_spaced = task == "multilabel" or _is_spaced(texts)
+    whole = set(texts)
+    parts = {part for text in whole for part in text.split()}
+    # The words of labels are labels, in many combinations: 'rushed', 'pharma', 'pharma rushed'.
+    is_spaced = task == "multilabel" or (parts <= whole and len(whole) >= 3 * len(parts))
     if (kind := _kind_of_texts(texts, (*_SEPARATORS, " ") if is_spaced else _SEPARATORS)) is not None:
         return kind
     if len(numbers) > 0.98 * len(texts):
@@ -412,13 +373,13 @@ def find_choice_base(target: str, choices: str | list[str], rows: Sequence[Templ
     by_text = sum(entry in texts for entry, texts in entries)
     numbers = [(int(float(entry)), len(texts)) for entry, texts in entries if _NUMBERED.fullmatch(entry)]
     letters = sum(_LETTERED.fullmatch(entry) is not None for entry, _ in entries)
-    if numbers and len(numbers) > 0.9 * len(entries) and by_text < 0.9 * len(entries):
+    if numbers and len(numbers) > 0.9 * len(entries) > by_text:
         if any(number == 0 for number, _ in numbers):
             return LabelKind(more={"choice_base": 0}, why="the right choice is numbered from 0")
         if any(number == count for number, count in numbers):
             return LabelKind(more={"choice_base": 1}, why="the right choice is numbered from 1")
         return LabelKind(more={"choice_base": 0}, doubt="the right choice may be numbered from 0 or from 1")
-    if letters > 0.9 * len(entries) and by_text < 0.9 * len(entries):
+    if letters > 0.9 * len(entries) > by_text:
         return LabelKind(more={"choice_base": "a"})
     return LabelKind(more={"choice_base": "text"} if by_text > 0.9 * len(entries) else {})
 
@@ -438,13 +399,6 @@ def _kind_of_lists(task: str, lists: list[list[str]]) -> LabelKind:
             + ("" if rule == "mean" else ", the first of a tie"),
         )
     return LabelKind("multilabel", why="each row has a list of labels")
-
-
-def _is_spaced(texts: list[str]) -> bool:
-    """Whether the words of labels are labels, in many combinations: 'rushed', 'pharma', 'pharma rushed'."""
-    whole = set(texts)
-    parts = {part for text in whole for part in text.split()}
-    return parts <= whole and len(whole) >= 3 * len(parts)
 
 
 def _kind_of_texts(texts: list[str], separators: Sequence[str]) -> LabelKind | None:
@@ -472,20 +426,13 @@ def _cell(target: str, row: TemplateRow) -> list[str] | str | None:
         text = render_template(target, row).strip()
     except SeqfitError:
         return None
-    is_list = isinstance(_plain(target, row), list)
-    return found if is_list and found else text or None
-
-
-def _plain(target: str, row: TemplateRow) -> Any:
-    value: Any = row
     path = columns_of(target)[0]
-    if path in row:
-        return row[path]
-    for key in path.split("."):
+    value: Any = row
+    for key in [path] if path in row else path.split("."):
         if isinstance(value, list):
-            return value
+            break
         value = value.get(key) if isinstance(value, Mapping) else None
-    return value
+    return found if isinstance(value, list) and found else text or None
 
 
 def _number(text: str) -> float | None:

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from seqfit.errors import DataError
 from seqfit.inspection.column_names import Name, score_role
 from seqfit.inspection.columns import ColumnProfile
-from seqfit.inspection.reading import (
-    TITLES,
-    FoundReading,
-    Hints,
-    Missing,
-    Reading,
-    find_longest,
-    find_most_questions,
-    find_named,
-    length_of,
-    rank_named,
-)
+from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, find_named, length_of, rank_named
 from seqfit.inspection.text_readings import find_known_pair
 
 _FREE_CHARS = 150
 _CONTEXT_CHARS = 80  # a shorter column next to question and answer is probably a topic or a hint
+_PLACES = re.compile(r"\d+( \d+)*")
+_DECISIONS = ({"yes", "no"}, {"yes", "no", "maybe"}, {"yes", "no", "unknown"})
+_EXPLAINS = {
+    *("explanation", "explanations", "rationale", "rationales", "exp", "reason", "reasons", "reasoning", "solution"),
+    *("solutions", "analysis", "justification", "feedback", "hint", "hints", "cot", "type", "start"),
+}
+_WORKINGS = {
+    *("equation", "equations", "formula", "expression", "rationale", "explanation", "steps", "chain", "type"),
+    *("lequations", "reasoning", "program", "code", "derivation", "proof", "cot", "thought", "hint", "hints"),
+}
 
 
 def find_qa(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
@@ -37,9 +37,9 @@ def find_qa(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     by_plain = {column.name.plain: column for column in usable}
     if "q" in by_plain and "a" in by_plain:
         return FoundReading(_qa_reading(by_plain["q"], [], by_plain["a"]))
-    question = find_named(usable, "question", prose_first=True) or find_most_questions(usable)
+    question = _find_question(usable)
     rest = [column for column in usable if column is not question]
-    answers = rank_named(rest, "answer", 0.6, lambda column: not _is_offset(column))
+    answers = rank_named([c for c in rest if not _is_offset(c)], "answer")
     if question is not None and answers:  # the whole prompt, with the answer in it
         is_free = answers[0].mean_chars > _FREE_CHARS  # too long for a span of a context
         whole = set(answers[0].within) if is_free else set(question.within) & set(answers[0].within)
@@ -90,10 +90,6 @@ def find_qa(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     return FoundReading(reading)
 
 
-_PLACES = re.compile(r"\d+( \d+)*")
-_DECISIONS = ({"yes", "no"}, {"yes", "no", "maybe"}, {"yes", "no", "unknown"})
-
-
 def _no_text(answer: ColumnProfile, hints: Hints) -> DataError:
     return DataError(
         f"{hints.title}: the answers in '{answer.path}' are lists of whole numbers, such as {answer.values[0]}",
@@ -101,6 +97,14 @@ def _no_text(answer: ColumnProfile, hints: Hints) -> DataError:
         "Write the text at these positions into a column. If the numbers themselves are the target, name both sides: "
         f"--task generate task.source='{{...}}' task.target='{{{answer.path}}}'",
     )
+
+
+def _find_question(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
+    """By its name, prose first, or the column with the most question marks."""
+    prose = [c for c in columns if c.is_prose]
+    asking = [c for c in prose if c.question_share > 0.5]
+    most = max(asking, key=lambda column: column.question_share, default=None)
+    return find_named(prose, "question") or find_named(columns, "question") or most
 
 
 def _guess_answer(
@@ -115,26 +119,19 @@ def _guess_answer(
         shortest = min((c for c in others if c is not longest), key=length_of)
         doubt = f"no column has the name of an answer, and {longest.path} or {shortest.path} could be it"
         return FoundReading(_qa_reading(question, [], longest), _qa_reading(question, [longest], shortest), doubt)
-    if len(others) > 1 and not contexts and longest.is_prose and longest.mean_chars > _CONTEXT_CHARS:
-        contexts = [longest]
     answers = sorted((c for c in others if c not in contexts), key=length_of)
     reading = _qa_reading(question, contexts, answers[0])
     if len(answers) == 1:
         return FoundReading(reading)
-    other = _qa_reading(question, contexts, answers[1])
-    return FoundReading(
-        reading, other, f"no column has the name of an answer, and {answers[0].path} or {answers[1].path} could be it"
-    )
+    doubt = f"no column has the name of an answer, and {answers[0].path} or {answers[1].path} could be it"
+    return FoundReading(reading, _qa_reading(question, contexts, answers[1]), doubt)
 
 
 def _qa_reading(question: ColumnProfile, contexts: Sequence[ColumnProfile], answer: ColumnProfile) -> Reading:
-    roles = {"question": question.path}
     source = f"question: {{{question.path}}}"
-    for number, column in enumerate(contexts, 1):
-        role = "context" if len(contexts) == 1 else f"context {number}"
-        roles[role] = column.path
-        source += f"[[ context: {{{column.path}}}]]" if number == 1 else f"[[ {{{column.path}}}]]"
-    return Reading("qa", "", source, f"{{{answer.path}}}", roles | {"answer": answer.path})
+    for number, column in enumerate(contexts):
+        source += f"[[ {{{column.path}}}]]" if number else f"[[ context: {{{column.path}}}]]"
+    return Reading("qa", "", source, f"{{{answer.path}}}")
 
 
 def _is_rival(column: ColumnProfile, answer: ColumnProfile) -> bool:
@@ -181,19 +178,9 @@ def find_choice_target(columns: Sequence[ColumnProfile]) -> ColumnProfile | None
     scored = [(max(score_role(column.name, role) for role in names), column) for column in rest]
     correct = [column for column in rest if column.name.words & {"correct", "right", "cop", "key", "gold"}]
     scored += [(0.97, column) for column in correct]
-    scored = [(score, column) for score, column in scored if score >= 0.6 and not _is_explanation(column)]
+    scored = [(score, column) for score, column in scored if score >= 0.6 and not column.name.words & _EXPLAINS]
     best = max(scored, key=lambda entry: (entry[0], entry[1].has_few_values), default=None)
     return None if best is None else best[1]
-
-
-def _is_explanation(column: ColumnProfile) -> bool:
-    return bool(column.name.words & _EXPLAINS)
-
-
-_EXPLAINS = {
-    *("explanation", "explanations", "rationale", "rationales", "exp", "reason", "reasons", "reasoning", "solution"),
-    *("solutions", "analysis", "justification", "feedback", "hint", "hints", "cot", "type", "start"),
-}
 
 
 def find_choice_reading(columns: Sequence[ColumnProfile], choices: Sequence[ColumnProfile]) -> FoundReading:
@@ -204,7 +191,7 @@ def find_choice_reading(columns: Sequence[ColumnProfile], choices: Sequence[Colu
         raise Missing("answer")
     skip = {target.path, *(column.path for column in choices)}
     usable = [column for column in columns if column.not_text is None and column.path not in skip]
-    question = find_named(usable, "question", prose_first=True) or find_most_questions(usable) or find_longest(usable)
+    question = _find_question(usable) or max((c for c in usable if c.is_prose), key=length_of, default=None)
     if question is None:
         raise Missing("question")
     contexts = [
@@ -216,17 +203,15 @@ def find_choice_reading(columns: Sequence[ColumnProfile], choices: Sequence[Colu
     templates: str | list[str] = [f"{{{column.path}}}" for column in choices]
     if len(choices) == 1:
         templates = templates[0]
-    roles = {role: path for role, path in base.roles.items() if role != "answer"}
-    roles |= {"choices": ", ".join(column.path for column in choices), "right choice": target.path}
-    reading = Reading("multiple-choice", "", base.source, f"{{{target.path}}}", roles, {"choices": templates})
+    shown = ", ".join(column.path for column in choices)
+    reading = replace(base, task="multiple-choice", more={"choices": templates}, choices=shown)
     used = {question.path, *(column.path for column in contexts)}
     open_prose = [c for c in usable if c.path not in used and c.is_prose and c.mean_chars > _CONTEXT_CHARS]
-    open_prose = [c for c in open_prose if not _is_explanation(c)]
+    open_prose = [c for c in open_prose if not c.name.words & _EXPLAINS]
     if open_prose:
         more = _qa_reading(question, [*contexts, *open_prose], target)
-        other = Reading("multiple-choice", "", more.source, reading.target, roles, reading.more)
         doubt = f"it is not clear whether {open_prose[0].path} should be part of the context"
-        return FoundReading(other, reading, doubt)
+        return FoundReading(replace(reading, source=more.source), reading, doubt)
     return FoundReading(reading)
 
 
@@ -234,33 +219,21 @@ def find_math(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     if (choices := find_choices(columns)) and find_choice_target(columns) is not None:
         return find_choice_reading(columns, choices)
     usable = [column for column in columns if column.not_text is None and not column.name.words & _WORKINGS]
-    question = (
-        find_named(usable, "question", prose_first=True) or find_most_questions(usable) or find_named(usable, "text")
-    )
+    question = _find_question(usable) or find_named(usable, "text")
     rest = [column for column in usable if column is not question]
-    answers = rank_named(rest, "answer", 0.6, lambda column: not _is_offset(column))
+    answers = rank_named([c for c in rest if not _is_offset(c)], "answer")
     if not answers and len(rest) == 1:
         answers = rest
     if question is None or not answers:
         raise Missing(*(["question"] if question is None else []), *([] if answers else ["answer"]))
     contexts = [c for c in rest if c.is_prose and c not in answers]
-    readings = [_math_reading(question, contexts, answer) for answer in answers]
+    source = " ".join(f"{{{column.path}}}" for column in [*contexts, question])
+    readings = [Reading("math", "", source, f"{{{answer.path}}}") for answer in answers]
     if len(readings) > 1:
         return FoundReading(readings[0], readings[1], f"{answers[0].path} or {answers[1].path} could be the answer")
     named = all(max(score_role(c.name, "context"), score_role(c.name, "text")) >= 0.8 for c in contexts)
     if contexts and not named:
         names = " and ".join(column.path for column in contexts)
         doubt = f"it is not clear whether {names} should be part of the problem"
-        return FoundReading(readings[0], _math_reading(question, [], answers[0]), doubt)
+        return FoundReading(readings[0], replace(readings[0], source=f"{{{question.path}}}"), doubt)
     return FoundReading(readings[0])
-
-
-_WORKINGS = {
-    *("equation", "equations", "formula", "expression", "rationale", "explanation", "steps", "chain", "type"),
-    *("lequations", "reasoning", "program", "code", "derivation", "proof", "cot", "thought", "hint", "hints"),
-}
-
-
-def _math_reading(question: ColumnProfile, contexts: Sequence[ColumnProfile], answer: ColumnProfile) -> Reading:
-    source = " ".join(f"{{{column.path}}}" for column in [*contexts, question])
-    return Reading("math", "", source, f"{{{answer.path}}}", {"question": question.path, "answer": answer.path})

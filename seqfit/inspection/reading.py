@@ -6,7 +6,7 @@ FoundReading(best, other, "a or b could be the answer")         two readings are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +18,14 @@ TITLES = {"title", "titles", "headline", "subject", "titulo", "titre", "titel"}
 
 @dataclass(frozen=True)
 class Reading:
-    """How a row becomes text, and the roles of the columns."""
+    """How a row becomes text."""
 
     task: str
     prefix: str
     source: str
     target: str
-    roles: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)  # further fields of the task: choices, label_columns, ...
+    choices: str = ""  # the names of their columns, for messages
 
 
 @dataclass(frozen=True)
@@ -52,43 +52,19 @@ class Hints:
 
 
 class Missing(Exception):
-    """No column has these roles."""
-
-    def __init__(self, *roles: str) -> None:
-        super().__init__(*roles)
-        self.roles = roles
+    """No column has these roles, which are its `args`."""
 
 
-def rank_named(
-    columns: Sequence[ColumnProfile], role: str, least: float, fits: Callable[[ColumnProfile], bool]
-) -> list[ColumnProfile]:
-    found = [c for c in columns if score_role(c.name, role) >= least and fits(c)]
+def rank_named(columns: Sequence[ColumnProfile], role: str) -> list[ColumnProfile]:
+    found = [c for c in columns if score_role(c.name, role) >= 0.6]
     return sorted(found, key=lambda column: -score_role(column.name, role))
 
 
-def find_named(
-    columns: Sequence[ColumnProfile], role: str, least: float = 0.6, *, prose_first: bool = False
-) -> ColumnProfile | None:
+def find_named(columns: Sequence[ColumnProfile], role: str, least: float = 0.6) -> ColumnProfile | None:
     """The column whose name says the role most clearly; the first of equals."""
     found = [c for c in columns if score_role(c.name, role) >= least and c.not_text is None]
-    if prose_first and any(c.is_prose for c in found):
-        found = [c for c in found if c.is_prose]
     return max(found, key=lambda column: score_role(column.name, role), default=None)
-
-
-def find_most_questions(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
-    questions = [c for c in columns if c.is_prose and c.question_share > 0.5]
-    return max(questions, key=lambda column: column.question_share, default=None)
-
-
-def find_longest(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
-    return max((c for c in columns if c.is_prose), key=length_of, default=None)
 
 
 def length_of(column: ColumnProfile) -> float:
     return column.mean_chars
-
-
-def list_or(names: Sequence[str]) -> str:
-    """'a or b', 'a, b or c'."""
-    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

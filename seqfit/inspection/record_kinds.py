@@ -46,7 +46,13 @@ def find_unfolding(
     has_preferences = any("chosen" in row and "rejected" in row for row in rows[:20])
     for column in _columns(rows):
         if task in (None, "generate") and not has_preferences and _is_conversation(column, rows):
-            _refuse_unwanted(column, rows, source.title)
+            marks = [name for name in ("label", "kto_tag") if any(isinstance(row.get(name), bool) for row in rows)]
+            if marks and len({row.get(marks[0]) for row in rows}) > 1:
+                raise DataError(
+                    f"{source.title} has conversations in '{column}' and true or false in '{marks[0]}'",
+                    "The label marks wanted and unwanted replies, and a model would be trained on both",
+                    f"Keep only the rows in which {marks[0]} is true, or add --task classify to predict the label",
+                )
             return {"turns": column}
     if task in (None, "classify") and (examples := _find_examples(rows)) is not None:
         return {"each": examples}
@@ -80,7 +86,7 @@ def _find_written_dialogue(rows: Sequence[TemplateRow]) -> str | None:
 
 def find_used_records(task: Mapping[str, Any], rows: Sequence[TemplateRow]) -> str | None:
     """The list of records that the target reaches into, if joining several of them into one text would be wrong."""
-    if task["name"] not in ("qa", "summarize", "translate", "math", "generate"):
+    if task["name"] not in ("summarize", "translate", "math", "generate"):
         return None
     targets = task.get("target", [])
     paths = [path for one in ([targets] if isinstance(targets, str) else targets) for path in columns_of(one)]
@@ -88,20 +94,9 @@ def find_used_records(task: Mapping[str, Any], rows: Sequence[TemplateRow]) -> s
         top = path.split(".")[0]
         counts = [len(row[top]) for row in rows if isinstance(row.get(top), list) and path != top]
         is_records = any(isinstance(item, Mapping) for item in _items(top, rows))
-        if is_records and counts and sum(counts) / len(counts) > 1.2 and task["name"] != "qa":
+        if is_records and counts and sum(counts) / len(counts) > 1.2:
             return top
     return None
-
-
-def _refuse_unwanted(column: str, rows: Sequence[TemplateRow], title: str) -> None:
-    """An error if a true-or-false label next to a conversation says whether its reply is wanted."""
-    marks = [name for name in ("label", "kto_tag") if any(isinstance(row.get(name), bool) for row in rows)]
-    if marks and len({row.get(marks[0]) for row in rows}) > 1:
-        raise DataError(
-            f"{title} has conversations in '{column}' and true or false in '{marks[0]}'",
-            "The label marks wanted and unwanted replies, and a model would be trained on both",
-            f"Keep only the rows in which {marks[0]} is true, or add --task classify to predict the label",
-        )
 
 
 def refuse_token_labels(rows: Sequence[TemplateRow], title: str, given: Mapping[str, Any]) -> None:
@@ -117,10 +112,9 @@ def refuse_token_labels(rows: Sequence[TemplateRow], title: str, given: Mapping[
         )
     for row in rows[:20]:
         lists = {name: value for name, value in row.items() if isinstance(value, list) and len(value) > 1}
-        tokens = [
-            name for name in lists if name.lower() in _TOKENS and all(isinstance(item, str) for item in lists[name])
-        ]
-        for name in tokens:
+        for name in lists:
+            if name.lower() not in _TOKENS or not all(isinstance(item, str) for item in lists[name]):
+                continue
             tags = [other for other in lists if other != name and len(lists[other]) == len(lists[name])]
             tags = [other for other in tags if all(isinstance(item, int | str) for item in lists[other])]
             is_tagged = any(Name.of(other).words & _TAG_WORDS for other in tags)

@@ -23,6 +23,17 @@ from seqfit.recipe import TaskRecipe
 from seqfit.tasks import TemplateRow, columns_of
 
 LengthUnit = Literal["tokens", "words"]
+DESCRIBED_ROWS = 10_000  # of a table; enough for types and shares
+_EXAMPLES = 3  # of a column's values
+_EXAMPLE_CHARS = 60
+_KINDS = ((bool, "true or false"), (int, "whole number"), (float, "number"), (Mapping, "record"))  # a bool is an int
+_FORMS = {
+    "whole number": re.compile(r"[-+]?\d+"),
+    "number": re.compile(r"[-+]?(\d+[.,]\d*|[.,]?\d+)([eE][-+]?\d+)?"),
+    "date": re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"),
+    "link": re.compile(r"(https?://|www\.)\S+"),
+    "true or false": re.compile(r"true|false", re.IGNORECASE),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,20 +260,7 @@ class DataReport:
         return "\n".join(lines)
 
 
-DESCRIBED_ROWS = 10_000  # of a table; enough for types and shares
-_EXAMPLES = 3
-_EXAMPLE_CHARS = 60
-_FORMS = {
-    "whole number": re.compile(r"[-+]?\d+"),
-    "number": re.compile(r"[-+]?(\d+[.,]\d*|[.,]?\d+)([eE][-+]?\d+)?"),
-    "date": re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"),
-    "link": re.compile(r"(https?://|www\.)\S+"),
-    "true or false": re.compile(r"true|false", re.IGNORECASE),
-}
-
-
 def describe_columns(tables: Iterable[Iterable[TemplateRow]], task: TaskRecipe | None = None) -> tuple[ColumnView, ...]:
-    """All columns in the first rows of the tables."""
     rows = [row for table in tables for row in itertools.islice(table, DESCRIBED_ROWS) if not isinstance(row, BadRow)]
     used = {} if task is None else _list_uses(task)
     names = dict.fromkeys(name for row in rows for name in row)
@@ -289,7 +287,6 @@ def is_missing(value: Any) -> bool:
 
 def _describe(name: str, values: list[Any], used: Mapping[str, str]) -> ColumnView:
     filled = [value for value in values if not is_missing(value)]
-    different = dict.fromkeys(repr(value) for value in filled)
     examples: dict[str, None] = {}
     for value in filled:
         if len(examples) == _EXAMPLES:
@@ -300,7 +297,7 @@ def _describe(name: str, values: list[Any], used: Mapping[str, str]) -> ColumnVi
         kind=_name_kind(filled),
         filled=len(filled),
         rows=len(values),
-        different=len(different),
+        different=len({repr(value) for value in filled}),
         used_as=used.get(name, ""),
         examples=tuple(examples),
     )
@@ -310,34 +307,22 @@ def _name_kind(filled: list[Any]) -> str:
     kinds = dict.fromkeys(_kind_of(value) for value in filled)
     if not kinds:
         return "empty"
-    if list(kinds) == ["text"]:
-        return _form_of([value for value in filled if isinstance(value, str)])
+    if list(kinds) == ["text"]:  # a CSV file has no other type
+        texts = [str(value).strip() for value in filled]
+        return next((form for form, pattern in _FORMS.items() if all(map(pattern.fullmatch, texts))), "text")
     if set(kinds) == {"number", "whole number"}:
         return "number"
     return " or ".join(kinds)
 
 
 def _kind_of(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, int):
-        return "whole number"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, Mapping):
-        return "record"
+    for kind, name in _KINDS:
+        if isinstance(value, kind):
+            return name
     if isinstance(value, list | tuple):
         inner = dict.fromkeys(_kind_of(item) for item in value if not is_missing(item))
         return f"list of {' or '.join(f'{kind}s' if kind != 'text' else kind for kind in inner) or 'nothing'}"
     return "text" if isinstance(value, str) else type(value).__name__
-
-
-def _form_of(texts: list[str]) -> str:
-    """The common form of all texts; a CSV file has no other type than text."""
-    for form, pattern in _FORMS.items():
-        if all(pattern.fullmatch(text.strip()) for text in texts):
-            return form
-    return "text"
 
 
 def _list_uses(task: TaskRecipe) -> dict[str, str]:

@@ -29,15 +29,7 @@ from seqfit.data import BadRow, DataTable, read_file
 from seqfit.errors import DataError, RecipeError, SeqfitError
 from seqfit.inspection.columns import MISSING, profile_columns
 from seqfit.recipe import SourceRecipe
-from seqfit.tasks import (
-    TemplateRow,
-    choose_template,
-    column_text,
-    columns_of,
-    fold_word,
-    render_list,
-    render_template,
-)
+from seqfit.tasks import TemplateRow, choose_template, column_text, columns_of, fold_word, render_list, render_template
 from seqfit.units import format_share
 
 _FEW_LABELS = 50
@@ -45,6 +37,9 @@ _ROWS = 20_000
 _RECORD_STARTS = ("{'", '{"', "[{", "['", '["')
 _FEWEST = 5  # texts with different targets; fewer may be mistakes of annotators
 _DECIDED = 0.9  # the share of them in which the column decides
+_MOST_LABELS = 1000
+_CLASS_FILES = ("classes.txt", "labels.txt", "mapping.txt", "label_names.txt", "emotions.txt")
+_DIGITS = re.compile(r"(\d+)")
 
 
 def find_deciding_column(task: Mapping[str, Any], tables: Mapping[str, DataTable]) -> str | None:
@@ -87,7 +82,6 @@ def _render_side(template: str, row: TemplateRow) -> str | None:
 
 
 def find_suspicions(task: Mapping[str, Any], rows: Sequence[TemplateRow]) -> list[str]:
-    """Warnings about data that was probably not read as intended."""
     pairs: list[tuple[str, str]] = []
     for row in rows:
         with contextlib.suppress(RecipeError, DataError, KeyError):
@@ -134,11 +128,6 @@ def _stands_in(label: str, source: str) -> bool:
     if label in (line.strip() for line in source.splitlines()):
         return "\n" in source
     return len(label) > 2 and re.search(rf"(?<!\w){re.escape(label)}(?!\w)", source, re.IGNORECASE) is not None
-
-
-_MOST_LABELS = 1000
-_CLASS_FILES = ("classes.txt", "labels.txt", "mapping.txt", "label_names.txt", "emotions.txt")
-_DIGITS = re.compile(r"(\d+)")
 
 
 def find_labels(

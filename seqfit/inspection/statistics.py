@@ -56,15 +56,20 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-_LengthArray = npt.NDArray[np.integer]
+LengthArray = npt.NDArray[np.integer]
 _Rows = npt.NDArray[np.int64]
 
 _BINS = 24  # as many as fit on a terminal and a phone
 _KEPT_SHARES = (0.9, 0.95, 0.99, 1.0)
 _WINDOW_BATCHES = 50  # grouped batches are sorted within windows, as is usual, so that the order stays random
+Hashes = npt.NDArray[np.uint64]
+NO_GROUP = np.uint64(0)
+_MOST_SHOWN = 40  # lost characters
+_CONTROL_NAMES = {"\n": "LINE FEED", "\r": "CARRIAGE RETURN", "\t": "TAB"}
+_RANGES = 10  # of a regression's targets
 
 
-def summarise_lengths(lengths: _LengthArray, limit: int | None, already_truncated: int = 0) -> LengthSummary:
+def summarise_lengths(lengths: LengthArray, limit: int | None, already_truncated: int = 0) -> LengthSummary:
     """The distribution of lengths, and how many rows a limit truncates.
 
     `already_truncated` rows were truncated before, because the model has no positions beyond the longest length here.
@@ -109,7 +114,7 @@ def summarise_splits(splits: Mapping[str, TokenizedSplit]) -> dict[str, dict[str
     return summaries
 
 
-def measure_limits(lengths: _LengthArray, unit: LengthUnit = "tokens") -> tuple[LimitEffect, ...]:
+def measure_limits(lengths: LengthArray, unit: LengthUnit = "tokens") -> tuple[LimitEffect, ...]:
     """Limits that truncate at most a tenth, a twentieth, a hundredth and none of the rows, and their exact effect."""
     effects: dict[int, LimitEffect] = {}
     for kept in _KEPT_SHARES:
@@ -126,7 +131,7 @@ def round_limit(tokens: int) -> int:
     return -(-tokens // step) * step
 
 
-def bin_lengths(lengths: _LengthArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def bin_lengths(lengths: LengthArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Edges and counts of bins of a round width that cover 99% of the rows; the last bin holds everything longer."""
     low, high = int(lengths.min()), int(np.percentile(lengths, 99, method="higher"))
     width = _round_width((high + 1 - low) / _BINS)
@@ -146,18 +151,20 @@ def label_bins(edges: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def measure_padding(
-    source: _LengthArray, target: _LengthArray, batch: int, pad_to: tuple[int, int], seed: int
+    source: LengthArray, target: LengthArray, batch: int, pad_to: tuple[int, int], seed: int
 ) -> list[PaddingWaste]:
     """Tokens computed per real token for each batching method; max_length pads (source, target) to `pad_to`."""
     shuffled = np.random.default_rng(seed).permutation(len(source))
-    everything = (len(source) * pad_to[0], len(source) * pad_to[1])
-    computed = {
-        "max_length": everything,
-        "dynamic": _padded_tokens(source, target, shuffled, batch),
-        "grouped": _padded_tokens(source, target, _group_by_length(source, target, shuffled, batch), batch),
-        "packed": (int(source.sum()), int(target.sum())),
-    }
+    window = batch * _WINDOW_BATCHES
+    windows = [shuffled[start : start + window] for start in range(0, len(shuffled), window)]
+    grouped = np.concatenate([rows[np.lexsort((target[rows], source[rows]))] for rows in windows])
     source_tokens, target_tokens = int(source.sum()), int(target.sum())
+    computed = {
+        "max_length": (len(source) * pad_to[0], len(source) * pad_to[1]),
+        "dynamic": _padded_tokens(source, target, shuffled, batch),
+        "grouped": _padded_tokens(source, target, grouped, batch),
+        "packed": (source_tokens, target_tokens),
+    }
     return [
         PaddingWaste(
             method,
@@ -169,14 +176,7 @@ def measure_padding(
     ]
 
 
-def _group_by_length(source: _LengthArray, target: _LengthArray, order: _Rows, batch: int) -> _Rows:
-    """Windows of batches, each sorted by source and then target length."""
-    window = batch * _WINDOW_BATCHES
-    windows = [order[start : start + window] for start in range(0, len(order), window)]
-    return np.concatenate([rows[np.lexsort((target[rows], source[rows]))] for rows in windows])
-
-
-def _padded_tokens(source: _LengthArray, target: _LengthArray, order: _Rows, batch: int) -> tuple[int, int]:
+def _padded_tokens(source: LengthArray, target: LengthArray, order: _Rows, batch: int) -> tuple[int, int]:
     """Source and target tokens if consecutive rows are padded to the longest of their batch."""
     starts = np.arange(0, len(order), batch)
     sizes = np.diff(np.append(starts, len(order)))
@@ -193,10 +193,6 @@ def _round_width(at_least: float) -> int:
             if width >= at_least:
                 return width
         power *= 10
-
-
-Hashes = npt.NDArray[np.uint64]
-NO_GROUP = np.uint64(0)
 
 
 @dataclass(frozen=True)
@@ -249,10 +245,6 @@ def find_shared_groups(rows: RowHashes, train: RowHashes) -> npt.NDArray[np.intp
     return np.flatnonzero((rows.group != NO_GROUP) & np.isin(rows.group, train.group))
 
 
-_MOST_SHOWN = 40
-_CONTROL_NAMES = {"\n": "LINE FEED", "\r": "CARRIAGE RETURN", "\t": "TAB"}
-
-
 class LossCount:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         from seqfit.model import build_text_encoder  # imports torch, as the tokenizer has by now
@@ -295,8 +287,7 @@ def compare_text(before: str, after: str) -> tuple[Counter[str], bool]:
     if before == after:
         return Counter(), False
     had, has = _count_characters(before), _count_characters(after)
-    lost = had - has
-    gained = has - had
+    lost, gained = had - has, has - had
     lower_cased = False
     for character in [character for character in lost if character != character.lower()]:
         small = character.lower()
@@ -309,18 +300,13 @@ def compare_text(before: str, after: str) -> tuple[Counter[str], bool]:
 
 def name_character(character: str) -> str:
     """Its Unicode name; control characters have none and get their common name."""
-    if character in _CONTROL_NAMES:
-        return _CONTROL_NAMES[character]
-    return unicodedata.name(character, f"U+{ord(character):04X}")
+    return _CONTROL_NAMES.get(character, unicodedata.name(character, f"U+{ord(character):04X}"))
 
 
 def _count_characters(text: str) -> Counter[str]:
     counts = Counter(text if text.isascii() else unicodedata.normalize("NFKC", text))
     del counts[" "]
     return counts
-
-
-_RANGES = 10
 
 
 def count_classes(task: TaskRecipe, targets: Mapping[str, int]) -> tuple[ClassCount, ...]:

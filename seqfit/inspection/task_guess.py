@@ -1,32 +1,34 @@
 """The fields of the task from the columns of the data: source, target and what else the task needs.
 
 In: the task (or None), the fields that the user gave, sampled rows per split. Out: the other fields, and notes. If the
-columns leave two readings open, `Unsure` shows both on a real row, each with the options to paste.
+columns leave two readings open, `Unsure` shows both on a real row, each with the options to paste. A role without a
+column is an error that lists the columns.
 
-    columns id, pregunta, contexto, respuesta; task qa
-    -> {name: qa, source: "question: {pregunta}[[ context: {contexto}]]", target: "{respuesta}"}
+    qa: id, pregunta, contexto, respuesta     -> "question: {pregunta}[[ context: {contexto}]]", target "{respuesta}"
+    classify: a (4 values), b, c (sentences)  -> "{b} {c}", target "{a}"
+    classify: text, stance, topic (both few)  -> "{text}" -> "{stance}", or "{text}" -> "{topic}": ambiguous
+
+The one idea: every column is accounted for. It is part of the source, the target, or unused for a reason (ids, dates, a
+second form of the answer, ...). Prose without such a reason is a doubt, because training works without an error even
+if the model never sees half of its input.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, get_args
 
 from seqfit.errors import RecipeError, SeqfitError
-from seqfit.inspection.column_names import score_role
+from seqfit.inspection import label_readings, question_readings, text_readings
+from seqfit.inspection.column_names import find_languages, score_role
 from seqfit.inspection.columns import ColumnProfile, profile_columns
-from seqfit.inspection.label_readings import (
-    LabelKind,
-    find_choice_base,
-    find_label_kind,
-    find_list_kind,
-    find_written_lists,
-)
-from seqfit.inspection.reading import TITLES, FoundReading, Hints, Reading
-from seqfit.inspection.roles import find_reading, find_task, list_columns
+from seqfit.inspection.label_readings import LabelKind
+from seqfit.inspection.question_readings import find_choice_reading, find_choice_target, find_choices
+from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, find_named
 from seqfit.recipe import TaskRecipe
 from seqfit.system import quote
 from seqfit.tasks import TemplateRow, TurnKeys, column_text, columns_of, has_columns, render_template
@@ -34,6 +36,81 @@ from seqfit.tasks import TemplateRow, TurnKeys, column_text, columns_of, has_col
 TASKS: tuple[str, ...] = get_args(TaskRecipe.model_fields["name"].annotation)
 _SHOWN_CHARS = 60
 _MOST_UNUSED = 12  # columns that a note names
+_MOST_LISTED = 30
+
+
+def find_reading(task: str, columns: Sequence[ColumnProfile], hints: Hints | None = None) -> FoundReading:
+    hints = hints or Hints()
+    try:
+        return _FINDERS[task](columns, hints)
+    except Missing as missing:
+        source, target = ("question: {col} context: {col2}", "{col3}") if task == "qa" else ("{col}", "{col2}")
+        change = f"Name the columns in braces: task.source='{source}' task.target='{target}'"
+        if "choices" in missing.args:
+            change += (
+                " task.choices='{col3}', or with one column per choice task.choices='[\"{col3}\", \"{col4}\"]'. If the "
+                "question contains its choices, use --task qa"
+            )
+        roles = " and one for ".join(missing.args)
+        raise RecipeError(
+            f"{hints.title} has the columns {list_columns(columns)}",
+            f"The task {task} needs a column for {roles}, and no column has such a name or content",
+            change,
+        ) from None
+
+
+def find_task(columns: Sequence[ColumnProfile], hints: Hints) -> list[str]:
+    """The tasks that fit the columns, the most likely first."""
+    question, answer = find_named(columns, "question"), find_named(columns, "answer", 0.6)
+    prose = [column for column in columns if column.is_prose]
+    tasks: list[str] = []
+    plain = {column.name.plain for column in columns}
+    if {"history", "reply"} <= {column.path for column in columns}:
+        tasks.append("generate")
+    if "instruction" in plain and plain & {"output", "response", "completion"}:
+        tasks.append("generate")
+    if find_choices(columns) and find_choice_target(columns) is not None:
+        tasks.append("multiple-choice")
+    is_label = answer is not None and answer.has_few_values and score_role(answer.name, "label") >= 0.8
+    if question is not None and answer is not None and answer.path != question.path and question.is_prose:
+        tasks += [] if is_label and len(prose) > 1 else ["qa"]
+    if question is None and len(prose) == 2 and any(column.name.plain == "answer" for column in prose):
+        tasks.append("generate")
+    texts = [c for c in columns if c.not_text is None and not c.is_number and not c.has_few_values]
+    has_languages = len(find_languages(column.path for column in texts)) > 1
+    if has_languages or text_readings.find_stated_direction(prose, hints) is not None:
+        tasks.append("translate")
+    summary = find_named(prose, "summary", 0.9)
+    if summary is not None and any(column.mean_chars > 2 * summary.mean_chars for column in prose):
+        tasks.append("summarize")
+    if text_readings.find_known_pair([c for c in columns if c.not_text is None and not c.has_few_values]) is not None:
+        tasks.append("generate")
+    if label_readings.find_flags(columns) or any(c.is_list and label_readings.score_label(c) > 1 for c in columns):
+        tasks.append("multilabel")
+    labels = label_readings.find_label_candidates(columns)
+    if labels and (prose or len(columns) > 1):
+        tasks.append("regression" if labels[0].has_fractions else "classify")
+    return [task for task in tasks if task in TaskRecipe.HEAD_TASKS or not hints.has_head] or tasks
+
+
+_FINDERS: dict[str, Callable[[Sequence[ColumnProfile], Hints], FoundReading]] = {
+    "qa": question_readings.find_qa,
+    "summarize": text_readings.find_summary,
+    "translate": text_readings.find_translation,
+    "classify": label_readings.find_classes,
+    "math": question_readings.find_math,
+    "generate": text_readings.find_generation,
+    "regression": partial(label_readings.find_classes, task="regression"),
+    "multilabel": label_readings.find_label_sets,
+    "multiple-choice": lambda columns, hints: find_choice_reading(columns, find_choices(columns)),
+}
+
+
+def list_columns(columns: Sequence[ColumnProfile]) -> str:
+    """Their names, with the reason why some are not text; only the first if there are many."""
+    names = [f"{c.path} ({c.not_text})" if c.not_text else c.path for c in columns[:_MOST_LISTED]]
+    left = len(columns) - len(names)
+    return ", ".join(names) + (f" and {left} more" if left else "")
 
 
 class Unsure(RecipeError):
@@ -56,29 +133,33 @@ class TaskGuess:
         columns = profile_columns(rows)
         if "source" in self.given and ("target" in self.given or "label_columns" in self.given):
             target = self.given.get("target", "")
-            kind = LabelKind() if isinstance(target, list) else find_label_kind(self.wanted or "generate", target, rows)
-            name = kind.task or self.wanted or self._only_task(columns)
-            guessed = {"name": name} | {key: value for key, value in kind.more.items() if key not in self.given}
+            kind = LabelKind()
+            if not isinstance(target, list):
+                kind = label_readings.find_label_kind(self.wanted or "generate", target, rows)
+            name = kind.task or self.wanted or next(iter(find_task(columns, self.hints)), None)
+            if name is None:
+                raise self._no_task(columns)
             self._note_kind(name, kind)
-            return guessed
+            return {"name": name} | {key: value for key, value in kind.more.items() if key not in self.given}
         found = self._find(columns)
-        found = replace(
-            found,
-            best=_with_speakers(found.best, rows),
-            other=None if found.other is None else _with_speakers(found.other, rows),
-        )
-        reading, kind = self._settle(found, rows)
+        other = None if found.other is None else _with_speakers(found.other, rows)
+        reading, kind = self._settle(replace(found, best=_with_speakers(found.best, rows), other=other), rows)
         if not kind.more and reading.task in ("summarize", "translate", "generate"):
-            kind = find_written_lists(reading.target, self.samples)
+            kind = label_readings.find_written_lists(reading.target, self.samples)
         if self.hints.has_head:
             reading = replace(reading, prefix="")  # a classification head needs no instruction
-        values = {"name": reading.task} | self._templates(reading, columns)
+        values = {"name": reading.task} | self._templates(reading)
         values |= {name: value for name, value in {**reading.more, **kind.more}.items() if name not in self.given}
         if "source" not in self.given:
             values["prefix"] = self.given.get("prefix", reading.prefix)
         self._note_reading(reading, columns)
         self._note_kind(reading.task, kind)
-        self._note_unanswered(reading, rows)
+        paths = columns_of(reading.target) if reading.task == "qa" else []
+        if len(paths) == 1 and (empty := sum(column_text(paths[0], row) == "" for row in rows)):
+            self.notes.append(
+                f"answers: {empty} of {len(rows)} sampled rows have none; where the list of answers is empty, the "
+                "target is task.no_answer ('unanswerable')"
+            )
         return values
 
     def _find(self, columns: list[ColumnProfile]) -> FoundReading:
@@ -89,19 +170,17 @@ class TaskGuess:
                 found = find_reading(task, columns, self.hints)
             except RecipeError:
                 continue  # a role of this task is missing: another task may fit
-            if task == "qa" and self._ends_in_numbers(found.best):
-                found = find_reading("math", columns, self.hints)
-            if task == "summarize" and (rival := self._find_class_of(columns, found.best)) is not None:
-                found = FoundReading(found.best, rival, "the task could be to write headlines, or to classify")
-            if task == "regression" and (rival := self._find_class(columns)) is not None:
-                found = FoundReading(found.best, rival, "it has a score and a class")
+            rows = next(iter(self.samples.values()))
+            if task == "qa" and sum("####" in render_template(found.best.target, row) for row in rows) > len(rows) / 2:
+                found = find_reading("math", columns, self.hints)  # answers end in a number, as those of GSM8K
+            doubt = "it has a score and a class" if task == "regression" else None
+            titles = {c.path for c in columns if c.name.last in TITLES or c.name.last == "headlines"}
+            if task == "summarize" and set(columns_of(found.best.target)) <= titles:
+                doubt = "the task could be to write headlines, or to classify"
+            if doubt is not None and (rival := self._find_class(columns)) is not None:
+                found = FoundReading(found.best, rival, doubt)
             return self._prefer_given(found)
         raise self._no_task(columns)
-
-    def _find_class_of(self, columns: list[ColumnProfile], summary: Reading) -> Reading | None:
-        """The reading as classification, if the only summary is a title."""
-        titled = {c.path for c in columns if c.name.last in TITLES or c.name.last == "headlines"}
-        return self._find_class(columns) if set(columns_of(summary.target)) <= titled else None
 
     def _find_class(self, columns: list[ColumnProfile]) -> Reading | None:
         """The reading as classification, if a column of few values that are not scores has a label's name."""
@@ -122,16 +201,6 @@ class TaskGuess:
                     return FoundReading(reading)
         return found
 
-    def _ends_in_numbers(self, reading: Reading) -> bool:
-        rows = next(iter(self.samples.values()))
-        return sum("####" in render_template(reading.target, row) for row in rows) > len(rows) / 2
-
-    def _only_task(self, columns: list[ColumnProfile]) -> str:
-        tasks = find_task(columns, self.hints)
-        if tasks:
-            return tasks[0]
-        raise self._no_task(columns)
-
     def _no_task(self, columns: list[ColumnProfile]) -> RecipeError:
         given = f"{self.hints.title} has the columns {list_columns(columns)}"
         change = f"Add --task TASK, one of {', '.join(TASKS)}"
@@ -139,30 +208,29 @@ class TaskGuess:
 
     def _settle(self, found: FoundReading, rows: list[TemplateRow]) -> tuple[Reading, LabelKind]:
         """The reading, refined by the values of its target; `Unsure` if it is not certain."""
-        best, kind, doubt = _refine(found.best, rows)
-        if found.doubt is not None and found.other is not None and not self._is_decided(found):
-            raise self._unsure(found.doubt, [(best, kind), _refine(found.other, rows)[:2]], rows)
-        if doubt is not None:
+        best, kind = _refine(found.best, rows)
+        if found.doubt is not None and found.other is not None:
+            open_sides = [side for side in ("source", "target") if side not in self.given]
+            if any(getattr(found.best, side) != getattr(found.other, side) for side in open_sides):
+                raise self._unsure(found.doubt, [(best, kind), _refine(found.other, rows)], rows)
+        if kind.doubt is not None:
             other = (replace(best, task="regression", prefix="score: "), LabelKind("regression"))
             if best.task == "multiple-choice":
                 other = (best, LabelKind(more={"choice_base": 1}))
             elif "references" in kind.more:
                 other = (best, LabelKind())
-            raise self._unsure(doubt, [(best, kind), other], rows)
+            raise self._unsure(kind.doubt, [(best, kind), other], rows)
         return best, kind
-
-    def _is_decided(self, found: FoundReading) -> bool:
-        """Whether the two readings differ only in the side that is given."""
-        assert found.other is not None
-        open_sides = [side for side in ("source", "target") if side not in self.given]
-        return all(getattr(found.best, side) == getattr(found.other, side) for side in open_sides)
 
     def _unsure(self, doubt: str, readings: list[tuple[Reading, LabelKind]], rows: list[TemplateRow]) -> Unsure:
         shown = []
         for number, (reading, kind) in enumerate(readings, 1):
-            row = next((row for row in rows if _is_shown(reading, row)), rows[0])
-            source, target = (_shorten(_render(template, row)) for template in (reading.source, reading.target))
-            choices = f", choices: {reading.roles['choices']}" if "choices" in reading.roles else ""
+            templates = (reading.source, reading.target)
+            paths = [path for template in templates for path in columns_of(template)]
+            filled = (row for row in rows if all(column_text(path, row).strip() for path in paths))
+            row = next(filled, rows[0])
+            source, target = (_show(template, row) for template in templates)
+            choices = f", choices: {reading.choices}" if reading.choices else ""
             shown.append(
                 f"  {number}. {reading.task}: {reading.source} -> {reading.target}{choices}\n"
                 f"       '{source}' -> '{target}'\n"
@@ -173,8 +241,7 @@ class TaskGuess:
             f"{self.hints.title} is ambiguous: {doubt}. The two best readings, on one of its rows, each with the "
             "options to add:\n"
             + "\n".join(shown)
-            + "\n"
-            + "Add the options of the reading you want, or name other columns in braces in task.source and "
+            + "\nAdd the options of the reading you want, or name other columns in braces in task.source and "
             f"task.target. The columns are {names}."
         )
 
@@ -188,14 +255,13 @@ class TaskGuess:
                 argv.append(quote(f"task.{name}={text}"))
         return " ".join(argv)
 
-    def _templates(self, reading: Reading, columns: list[ColumnProfile]) -> dict[str, Any]:
+    def _templates(self, reading: Reading) -> dict[str, Any]:
         """One template if all files have the same columns, else one per kind of file."""
         sides = {side: [getattr(reading, side)] for side in ("source", "target") if side not in self.given}
         references = list(reading.more.get("references", []))
         for rows in itertools.islice(self.samples.values(), 1, None):
-            if not rows or all(
-                has_columns(template, rows[0]) for found in sides.values() for template in found if template
-            ):
+            templates = [template for found in sides.values() for template in found if template]
+            if not rows or all(has_columns(template, rows[0]) for template in templates):
                 continue
             own = find_reading(reading.task, profile_columns(rows), self.hints).best
             references += own.more.get("references", [])
@@ -212,16 +278,18 @@ class TaskGuess:
     def _note_reading(self, reading: Reading, columns: list[ColumnProfile]) -> None:
         prefix = self.given.get("prefix", reading.prefix)
         target = reading.target or ", ".join(reading.more.get("label_columns", []))
-        choices = f", choices: {reading.roles['choices']}" if "choices" in reading.roles else ""
+        choices = f", choices: {reading.choices}" if reading.choices else ""
         self.notes.append(f"{reading.task}: '{prefix}{reading.source}' -> '{target}'{choices}")
         used = {path for template in (reading.source, reading.target) for path in columns_of(template)}
         used |= {path for value in reading.more.values() for path in _paths_in(value)}
-        unused = [_describe_unused(column, used) for column in columns if column.path not in used]
-        unused = [
-            text
-            for text in unused
-            if not any(text.startswith(f"{path}.") or path.startswith(f"{text}.") for path in used)
-        ]
+        unused = []
+        for column in columns:
+            whole = [path for path in column.within if path in used]
+            reason = column.not_text or (f"part of {whole[0]}" if whole else "")
+            text = f"{column.path} ({reason})" if reason else column.path
+            is_near = any(text.startswith(f"{path}.") or path.startswith(f"{text}.") for path in used)
+            if column.path not in used and not is_near:
+                unused.append(text)
         first = next(iter(self.samples.values()))
         known = [*used, *(column.path for column in columns)]
         for name in dict.fromkeys(name for row in first for name in row):
@@ -235,22 +303,6 @@ class TaskGuess:
         if kind.why:
             self.notes.append(f"task: {task} ({kind.why})")
 
-    def _note_unanswered(self, reading: Reading, rows: list[TemplateRow]) -> None:
-        """Questions with an empty list of answers get a target of their own."""
-        if reading.task == "qa" and len(paths := columns_of(reading.target)) == 1:
-            empty = sum(column_text(paths[0], row) == "" for row in rows)
-            if empty:
-                self.notes.append(
-                    f"answers: {empty} of {len(rows)} sampled rows have none; where the list of answers is empty, the "
-                    "target is task.no_answer ('unanswerable')"
-                )
-
-
-def _describe_unused(column: ColumnProfile, used: set[str]) -> str:
-    whole = [path for path in column.within if path in used]
-    reason = column.not_text or (f"part of {whole[0]}" if whole else "")
-    return f"{column.path} ({reason})" if reason else column.path
-
 
 def _with_speakers(reading: Reading, rows: Sequence[TemplateRow]) -> Reading:
     """Turns of a dialogue with their speakers: {dialogue} instead of {dialogue.text}."""
@@ -263,35 +315,25 @@ def _with_speakers(reading: Reading, rows: Sequence[TemplateRow]) -> Reading:
     return replace(reading, source=source)
 
 
-def _refine(reading: Reading, rows: list[TemplateRow]) -> tuple[Reading, LabelKind, str | None]:
-    """What the target's values mean: scores, sets of labels, several annotators; and a doubt, if there is one."""
+def _refine(reading: Reading, rows: list[TemplateRow]) -> tuple[Reading, LabelKind]:
+    """What the target's values mean: scores, sets of labels, several annotators."""
     if reading.task == "multiple-choice":
-        kind = find_choice_base(reading.target, reading.more["choices"], rows)
-        return reading, kind, kind.doubt
+        return reading, label_readings.find_choice_base(reading.target, reading.more["choices"], rows)
     if reading.task in ("summarize", "translate", "generate"):
-        kind = find_list_kind(reading.target, rows)
-        return reading, kind, kind.doubt
-    kind = find_label_kind(reading.task, reading.target, rows)
+        return reading, label_readings.find_list_kind(reading.target, rows)
+    kind = label_readings.find_label_kind(reading.task, reading.target, rows)
     if kind.task is not None and kind.task != reading.task:
         prefix = "score: " if kind.task == "regression" else reading.prefix
         reading = replace(reading, task=kind.task, prefix=prefix)
-    return reading, kind, kind.doubt
+    return reading, kind
 
 
-def _is_shown(reading: Reading, row: TemplateRow) -> bool:
-    paths = [path for template in (reading.source, reading.target) for path in columns_of(template)]
-    return all(column_text(path, row).strip() for path in paths)
-
-
-def _render(template: str, row: TemplateRow) -> str:
+def _show(template: str, row: TemplateRow) -> str:
+    """On one line, without the middle of a long text."""
     try:
-        return render_template(template, row)
+        text = " ".join(render_template(template, row).split())
     except RecipeError:
         return ""
-
-
-def _shorten(text: str) -> str:
-    text = " ".join(text.split())
     return text if len(text) <= 2 * _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]} ... {text[-_SHOWN_CHARS:]}"
 
 

@@ -27,7 +27,7 @@ _SCRIPTS = {
     "tamil": re.compile(r"[\u0b80-\u0bff]"),
     "latin": re.compile(r"[a-zA-Z\u00c0-\u024f]"),
 }
-_OF_SCRIPT = {"hangul": "ko", "thai": "th", "greek": "el", "hebrew": "he", "bengali": "bn", "tamil": "ta"}
+_OF_SCRIPT = {"han": "zh", "hangul": "ko", "thai": "th", "greek": "el", "hebrew": "he", "bengali": "bn", "tamil": "ta"}
 _COMMON_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
@@ -91,12 +91,9 @@ def find_language(texts: Sequence[str]) -> str | None:
     script, most = max(counts.items(), key=lambda entry: entry[1])
     if most < 0.6 * total:
         return None
-    if script == "han":
-        return "zh"
-    return _OF_SCRIPT.get(script) or _by_common_words(text, _OF_LETTERS.get(script, ()))
-
-
-def _by_common_words(text: str, languages: Sequence[str]) -> str | None:
+    if script in _OF_SCRIPT:
+        return _OF_SCRIPT[script]
+    languages = _OF_LETTERS.get(script, ())
     words = re.findall(r"[^\W\d_]+(?:[\u0900-\u097f]*)", text)
     if not words or not languages:
         return None

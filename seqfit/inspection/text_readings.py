@@ -14,6 +14,10 @@ from seqfit.inspection.column_names import find_direction, find_languages, pair_
 from seqfit.inspection.columns import ColumnProfile
 from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, find_named, length_of, rank_named
 
+_SUMMARY_WORDS = {
+    *("summary", "summaries", "highlights", "highlight", "tldr", "resumen", "sumario", "zusammenfassung", "resumo"),
+}
+
 
 def find_summary(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     prose = sorted((c for c in columns if c.is_prose), key=length_of, reverse=True)
@@ -23,7 +27,7 @@ def find_summary(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading
             raise Missing(*(["summary"] if prose else ["text", "summary"]))
         return FoundReading(_summary_reading(prose[0], short))
     text, *others = prose
-    named = rank_named(others, "summary", 0.6, lambda column: True)
+    named = rank_named(others, "summary")
     strong = [c for c in named if c.name.words & _SUMMARY_WORDS]
     called_text = find_named([c for c in prose if c.name.last not in TITLES], "text", 0.95)
     titles = [c for c in prose if c.name.last in TITLES and c is not called_text]
@@ -62,14 +66,8 @@ def _find_text_of_two(
     )
 
 
-_SUMMARY_WORDS = {
-    *("summary", "summaries", "highlights", "highlight", "tldr", "resumen", "sumario", "zusammenfassung", "resumo"),
-}
-
-
 def _summary_reading(text: ColumnProfile, summary: ColumnProfile) -> Reading:
-    roles = {"text": text.path, "summary": summary.path}
-    return Reading("summarize", "summarize: ", f"{{{text.path}}}", f"{{{summary.path}}}", roles)
+    return Reading("summarize", "summarize: ", f"{{{text.path}}}", f"{{{summary.path}}}")
 
 
 def find_translation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
@@ -79,7 +77,10 @@ def find_translation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRea
         return _order_languages(languages, hints)
     texts = [c for c in texts if not c.has_few_values]
     if find_known_pair(texts) is not None:
-        return _rename_task("translate", "translate: ", find_generation(texts, hints))
+        found = find_generation(texts, hints)
+        best = replace(found.best, task="translate", prefix="translate: ")
+        other = None if found.other is None else replace(found.other, task="translate", prefix="translate: ")
+        return FoundReading(best, other, found.doubt)
     prose = [c for c in texts if c.is_prose] or texts
     direction = find_stated_direction(prose, hints)
     if direction is not None:
@@ -95,13 +96,6 @@ def find_translation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRea
     return FoundReading(
         _translation(first.path, second.path, languages), _translation(second.path, first.path, languages), doubt
     )
-
-
-def _rename_task(task: str, prefix: str, found: FoundReading) -> FoundReading:
-    """Readings of generate as those of another task."""
-    best, other = (None if one is None else replace(one, task=task, prefix=prefix) for one in (found.best, found.other))
-    assert best is not None
-    return FoundReading(best, other, found.doubt)
 
 
 def _order_languages(languages: Mapping[str, str], hints: Hints) -> FoundReading:
@@ -132,19 +126,13 @@ def find_stated_direction(columns: Sequence[ColumnProfile], hints: Hints) -> tup
 def _translation(source: str, target: str, languages: Mapping[str, str]) -> Reading:
     known = source in languages and target in languages
     prefix = f"translate {languages[source]} to {languages[target]}: " if known else "translate: "
-    return Reading("translate", prefix, f"{{{source}}}", f"{{{target}}}", {"source": source, "target": target})
+    return Reading("translate", prefix, f"{{{source}}}", f"{{{target}}}")
 
 
 def find_generation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
-    usable = [
-        column for column in columns if column.not_text is None and not column.is_flag and not column.has_few_values
-    ]
-    named = [
-        c
-        for c in columns
-        if (c.not_text is None and c.name.plain in ("input", "output"))
-        or (c.not_text in (None, "the same in every row") and c.name.plain == "instruction")
-    ]
+    usable = [c for c in columns if c.not_text is None and not c.is_flag and not c.has_few_values]
+    kept = {"input": (None,), "output": (None,), "instruction": (None, "the same in every row")}
+    named = [c for c in columns if c.not_text in kept.get(c.name.plain, ())]
     by_plain = {column.name.plain: column for column in reversed([*usable, *named])}
     target = next((by_plain[name] for name in ("output", "response", "answer", "completion") if name in by_plain), None)
     turns = {column.path: column for column in columns if column.path in ("history", "reply")}
@@ -203,8 +191,7 @@ def _generation(target: str, parts: Sequence[ColumnProfile], more: Mapping[str, 
     """Parts after the first may be empty."""
     first, *rest = parts
     source = f"{{{first.path}}}" + "".join(f"[[ {{{column.path}}}]]" for column in rest)
-    roles = {"source": ", ".join(column.path for column in parts), "target": target}
-    return Reading("generate", "", source, f"{{{target}}}", roles, more or {})
+    return Reading("generate", "", source, f"{{{target}}}", more or {})
 
 
 def find_known_pair(columns: Sequence[ColumnProfile]) -> tuple[ColumnProfile, ColumnProfile] | None:

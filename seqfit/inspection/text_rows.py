@@ -26,7 +26,7 @@ import numpy as np
 from seqfit.data import BadRow, SourceSplits
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.report import HumanBaseline, LeftOut
-from seqfit.inspection.statistics import RowHasher, RowHashes
+from seqfit.inspection.statistics import RowHasher
 from seqfit.metrics import score
 from seqfit.progress import Progress
 from seqfit.recipe import SPLITS, Recipe
@@ -36,6 +36,7 @@ _SHOWN_LEFT_OUT = 5  # rows of each cause
 _REPORT_EVERY_ROWS = 1000
 # Scripts without spaces between words: each character counts as a word.
 _UNSPACED = re.compile(r"[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_SPLITS = ("validation", "test", "train")  # the first that exists: looking at test rows would bias later choices
 
 
 def count_text_words(text: str) -> int:
@@ -66,7 +67,7 @@ class WordSplit:
             hasher.add(example.source, example.target, example.group)
             if counts_targets:
                 self.targets[example.target] += 1
-        self.hashes: RowHashes = hasher.finish()
+        self.hashes = hasher.finish()
         self.source_lengths = np.array(source_words, dtype=np.int32)
         self.target_lengths = np.array(target_words, dtype=np.int32)
         self.source_index = np.array(sources, dtype=np.int32)
@@ -129,10 +130,7 @@ class BadRowCount:
 def _find_cause(error: SeqfitError, row_id: str) -> str:
     """The same text for rows with the same mistake: the first sentence of the message, without the row's id."""
     cause = getattr(error, "cause", None)
-    if isinstance(cause, str):
-        return cause
-    first = str(error).partition(". ")[0]
-    return first.removeprefix(f"Row {row_id} has ")
+    return cause if isinstance(cause, str) else str(error).partition(". ")[0].removeprefix(f"Row {row_id} has ")
 
 
 @dataclass(frozen=True)
@@ -162,9 +160,6 @@ def read_words(recipe: Recipe, progress: Progress) -> WordData:
 def _find_splits(recipe: Recipe, task: Task, progress: Progress | None) -> list[SourceSplits]:
     named = task.named_columns()
     return [SourceSplits(source, recipe.seed, task.group_of, progress, named) for source in recipe.sources]
-
-
-_SPLITS = ("validation", "test", "train")  # the first that exists: looking at test rows would bias later choices
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from seqfit.errors import SeqfitError
-from seqfit.inspection.given import find_given, read_given, replace_data
+from seqfit.inspection.data import find_given, read_given, replace_data
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import Recipe
 
