@@ -63,11 +63,7 @@ def measure_tape(tape: Tape, rules: DeviceRules, *, context_bytes: int = 0) -> M
 
 
 def measure_steps(
-    steps: Sequence[Sequence[Tape]],
-    rules: DeviceRules,
-    *,
-    context_bytes: int = 0,
-    capacity_bytes: int | None = None,
+    steps: Sequence[Sequence[Tape]], rules: DeviceRules, *, context_bytes: int = 0, capacity_bytes: int | None = None
 ) -> Memory:
     """The peak over steps whose micro-batches have the shapes of these tapes, of one model and strategy."""
     largest = max((tape for step in steps for tape in step), key=lambda tape: tape.peak_bytes)

@@ -45,13 +45,7 @@ from seqfit.planning.candidates import (
     lay_out_strategy,
     list_variants,
 )
-from seqfit.planning.cluster import (
-    DATAPARALLEL,
-    ONE_GPU,
-    GpuLayout,
-    build_card_link,
-    memory_change,
-)
+from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, GpuLayout, build_card_link, memory_change
 from seqfit.planning.fake_step import FakeStep, StepSpec, build_meta_model
 from seqfit.planning.memory import Memory, explain_peak, measure_steps
 from seqfit.planning.report import PeakBreakdown, Refusal

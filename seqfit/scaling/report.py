@@ -170,10 +170,7 @@ def check_place(folder: Path) -> None:
 
 def write_scaling(scaling: ScalingReport, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {
-        JSON_FILE: json.dumps(scaling.to_json(), indent=2) + "\n",
-        MARKDOWN_FILE: scaling.to_markdown(),
-    }
+    texts = {JSON_FILE: json.dumps(scaling.to_json(), indent=2) + "\n", MARKDOWN_FILE: scaling.to_markdown()}
     for name, text in texts.items():
         (folder / name).write_text(text, "utf-8")
     return [folder / name for name in texts]
