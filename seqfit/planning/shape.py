@@ -1,7 +1,7 @@
 """Shapes of micro-batches: what a run feeds its model, and which path each shape takes through it.
 
 A `Shape` is the lengths of a micro-batch's sources and targets, packed or padded; `build_batch` makes a global batch of
-zeros with the tensors that a step would get:
+zeros with the tensors that a step would get, `draw_batch` one of random tokens for a real step:
 
     sources 3 and 5, targets 2 and 1, packed      8 source tokens and 3 target tokens in one row each
     the same padded                               [2, 5] and [2, 2]
@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seqfit.data import GlobalBatch, Loader, MicroBatch, MicroBatchRule, TokenizedSplit
+from seqfit.data import GlobalBatch, Loader, MicroBatch, MicroBatchRule, Padding, TokenizedSplit
 from seqfit.errors import PlanError
 from seqfit.kernels import CHUNK_BYTES, count_block_rows, count_chunk_rows, is_blockwise
 from seqfit.tasks import Label
@@ -75,10 +75,32 @@ def uniform(examples: int, source_tokens: int, target_tokens: int | None, *, pac
 def build_batch(shapes: Sequence[Shape], label: Label = 0) -> GlobalBatch:
     """A global batch of these micro-batches; `label` is that of every example where there are no targets. Inside a
     FakeTensorMode its tensors are fake."""
-    return join_micro_batches([_build_micro_batch(shape, label) for shape in shapes])
+    return _join_micro_batches([_build_micro_batch(shape, label) for shape in shapes])
 
 
-def join_micro_batches(micro_batches: list[MicroBatch]) -> GlobalBatch:
+def draw_batch(shapes: Sequence[Shape], label: Label = 0) -> GlobalBatch:
+    """The same of random tokens, packed or padded by the code that training uses. Padded batches have real padding,
+    because masks of ones take another path through transformers."""
+
+    def draw(lengths: Sequence[int]) -> list[npt.NDArray[np.int64]]:
+        random = np.random.default_rng(0)
+        return [random.integers(3, 99, length) for length in lengths]  # ids of every vocabulary, after padding and end
+
+    return _join_micro_batches(
+        [
+            MicroBatch.collate(
+                draw(shape.sources),
+                draw(shape.targets or ()),
+                Padding(pad_id=0, decoder_start_id=0),
+                labels=[label] * shape.examples if shape.targets is None else None,
+                shape=None if shape.packed else (max(shape.sources), max(shape.targets or (0,))),
+            )
+            for shape in shapes
+        ]
+    )
+
+
+def _join_micro_batches(micro_batches: list[MicroBatch]) -> GlobalBatch:
     """The global batch of a step outside of a run: it has no rows and no position in an epoch."""
     return GlobalBatch(
         rows=np.empty(0, dtype=np.int64),

@@ -14,9 +14,8 @@ from seqfit.kernels.cross_entropy import CHUNK_BYTES, LEAST_CHUNK_ROWS
 from seqfit.kernels.layout import BLOCK, WHOLE_SEGMENT_TOKENS
 from seqfit.model.load import ModelConfig
 from seqfit.parallel.build import SHORT_ON_CPU, SHORT_ON_GPU
-from seqfit.planning.fake_step import FakeStep, StepSpec
-from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
-from seqfit.planning.shape import BLOCKS, KERNEL, Paths, Shape, choose_traced, count_loss_rows, find_regime
+from seqfit.planning.fake_step import FakeStep, StepSpec, build_real_step, measure_peak_bytes
+from seqfit.planning.shape import BLOCKS, KERNEL, Paths, Shape, choose_traced, count_loss_rows, draw_batch, find_regime
 from seqfit.planning.shape import WHOLE as WHOLE_SEGMENTS
 from seqfit.planning.step_model import StepModel, Tracer, model_step
 from seqfit.planning.template import DifferentPaths

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from seqfit.errors import PlanError
-from seqfit.planning.measured import draw_batch
-from seqfit.planning.shape import Shape, build_batch, uniform
+from seqfit.planning.shape import Shape, build_batch, draw_batch, uniform
 
 
 @pytest.mark.parametrize(("sources", "targets"), [((), ()), ((0,), (1,)), ((3,), (0,)), ((), None)])

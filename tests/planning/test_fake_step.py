@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from seqfit.model.loss import LossModel
-from seqfit.planning.measured import draw_batch, measure_peak_bytes
-from seqfit.planning.shape import Shape
+from seqfit.planning.fake_step import measure_peak_bytes
+from seqfit.planning.shape import Shape, draw_batch
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
 
