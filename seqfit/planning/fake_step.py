@@ -101,21 +101,17 @@ class FakeStep:
                 _FakePrecision(spec.precision, _CPU, "planned"),
                 device=spec.device,
             )
-            self._follow_recompute(model)
+            for module in model.modules():  # the device's rules also apply to recomputed forwards
+                stock = module.__dict__.get("_gradient_checkpointing_func")
+                if stock is not None:
+                    contexts = lambda: (nullcontext(), spec.rules.in_force())  # noqa: E731
+                    module.__dict__["_gradient_checkpointing_func"] = partial(stock, context_fn=contexts)
             optimizer = built.step.optimizer
             for parameter in built.step.model.parameters():
                 parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         return built
-
-    def _follow_recompute(self, model: nn.Module) -> None:
-        """The device's rules also apply to recomputed forwards."""
-        for module in model.modules():
-            stock = module.__dict__.get("_gradient_checkpointing_func")
-            if stock is not None:
-                contexts = lambda: (nullcontext(), self.spec.rules.in_force())  # noqa: E731
-                module.__dict__["_gradient_checkpointing_func"] = partial(stock, context_fn=contexts)
 
     @property
     def batching(self) -> Batching:

@@ -88,7 +88,7 @@ def predict_layout(recipe: Recipe, card: Card | None, count: int) -> LayoutPredi
 
 def calibrate_machine(progress: Progress | None = None) -> Rates:
     """Measure this machine's device; later plans for it use the rates."""
-    from seqfit.planning.calibration import calibrate, store_rates
+    from seqfit.planning.target import calibrate, store_rates
 
     device, rates = calibrate(progress or (lambda *_: None))
     store_rates(device, rates)
