@@ -73,8 +73,8 @@ def predict_layout(recipe: Recipe, card: Card | None, count: int) -> LayoutPredi
     options: dict[str, Any] = {"comparison": [None if card is None else card.key, count]}
     if card is None:
         machine = probe_machine()
-        options |= {"machine": (machine.processor, machine.cores, machine.memory_bytes)}
-        options |= {"experience": stamp_experience()}
+        place = machine.processor, machine.cores, machine.memory_bytes
+        options |= {"machine": place, "experience": stamp_experience()}
     key = plan_key(recipe, options)
     try:
         return LayoutPrediction(**_LAYOUTS.get(key))

@@ -42,7 +42,6 @@ from seqfit.planning.candidates import (
     build_variant,
     find_open_layouts,
     find_refusals,
-    lay_out_strategy,
     list_variants,
 )
 from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, GpuLayout, build_card_link, memory_change
@@ -61,13 +60,13 @@ from seqfit.strategy import Batching, Strategy
 from seqfit.system import usable_cores
 from seqfit.units import format_bytes, format_seconds
 
+SERVE_TRACES = "from seqfit.planning.search import serve_traces; serve_traces()"  # what the second process runs
 _LEAST_PATIENCE_SECONDS = 10.0
 WORTH_IT = 4  # variants; with fewer, the second process would hardly have started
 _SMALLEST_BUDGET, _LARGEST_BUDGET = 512, 131_072  # tokens per micro-batch
 _HOST_BYTES = 600 * 2**20  # of a Python process with torch and transformers on a CPU, before the model
 _MARGIN = 1.04  # what the allocator adds before it is replayed
 _REPLAYED_STEPS = 24
-_MANY_LAYERS = 12
 _EQUALLY_FAST = 0.02  # no prediction is better than that
 
 Q = TypeVar("Q")
@@ -151,7 +150,7 @@ class Tracers(Generic[Q, V, M]):
     def _start(self) -> subprocess.Popen[bytes]:
         if self._second is None:
             self._second = subprocess.Popen(
-                [sys.executable, "-m", "seqfit.planning.trace_worker"],
+                [sys.executable, "-c", SERVE_TRACES],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -167,6 +166,19 @@ class Tracers(Generic[Q, V, M]):
         if second is not None:
             second.kill()
             second.communicate()
+
+
+def serve_traces() -> None:
+    """The second process: a request and variants come in as pickles, step models go out, until standard input ends."""
+    output, sys.stdout = sys.stdout.buffer, sys.stderr  # what a library prints must not get between the pickles
+    request = pickle.load(sys.stdin.buffer)
+    while True:
+        try:
+            variant = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        pickle.dump(trace_variant(request, variant), output)
+        output.flush()
 
 
 @dataclass(frozen=True)
@@ -219,14 +231,14 @@ class Plan:
 
 
 def search(request: PlanRequest, progress: Progress = lambda *_: None) -> Plan:
-    """Trace the variants, try micro-batches, verify the fastest that fits."""
     variants, refusals = _list_variants(request)
     has_pipeline = any(layout.parallel == "pipeline" for layout in request.layouts)
     model = build_meta_model(_build_spec(request, variants[0])) if has_pipeline else None
     layouts, closed = find_open_layouts(variants, request.layouts, request.train, model)
     models: dict[Variant, StepModel] = {}
     candidates: list[PlanCandidate] = []
-    with _build_tracers(request) as tracers:
+    is_large = count_layers(request.model_config.config) >= 12  # for fewer a second process does not pay off
+    with Tracers(request, trace_variant, second_process=is_large) as tracers:
         for precision in dict.fromkeys(variant.precision for variant in variants):
             wanted = [v for v in variants if v.precision == precision and not _is_pointless(v, candidates)]
             traced = list(dict.fromkeys(variant.traced for variant in wanted))
@@ -271,13 +283,8 @@ def _warn(chosen: PlanCandidate | None) -> Iterator[str]:
         yield "8-bit AdamW is predicted by a rule; training with it needs bitsandbytes or torchao"
 
 
-def _build_tracers(request: PlanRequest) -> Tracers[PlanRequest, Variant, StepModel]:
-    """A second process pays off for models of many layers."""
-    return Tracers(request, trace_variant, second_process=count_layers(request.model_config.config) >= _MANY_LAYERS)
-
-
 def predict_strategy(request: PlanRequest, strategy: Strategy, precision: str) -> tuple[Memory, Tape, float]:
-    """Memory (verified), tape and seconds of one given strategy."""
+    """Memory is verified."""
     variant, model, seconds = _predict(request, strategy, precision)
     memory, tape = _measure(request, variant, model, strategy)
     return memory, tape, seconds
@@ -298,7 +305,6 @@ def _predict(request: PlanRequest, strategy: Strategy, precision: str) -> tuple[
 
 
 def check_precision(target: Target, precision: str) -> None:
-    """As training refuses it."""
     if precision == "bf16" and target.kind == "gpu" and not target.has_bf16:
         raise PlanError(
             f"strategy.precision is 'bf16' on {target.name}",
@@ -357,13 +363,11 @@ def _is_pointless(variant: Variant, candidates: Sequence[PlanCandidate]) -> bool
 
 
 def model_variant(request: PlanRequest, variant: Variant) -> StepModel:
-    """Traced, or derived from the trace of another."""
     model = trace_variant(request, variant.traced)
     return model if variant == variant.traced else model.changed(shrink_template)
 
 
 def trace_variant(request: PlanRequest, variant: Variant) -> StepModel:
-    """Its step at a few shapes, as a function of the shape."""
     fake = FakeStep(_build_spec(request, variant))
     return model_step(fake, request.split(variant.strategy, fake.batching, request.workload.largest()))
 
@@ -397,7 +401,7 @@ def _try_budgets(
                 seconds, _ = work.share(layout).predict_step(layout, build_card_link(target.card, layout.count))
             yield PlanCandidate(
                 variant,
-                lay_out_strategy(strategy, layout),
+                strategy.model_copy(update=layout.fields),
                 layout,
                 _total_bytes(target, peak_bytes + change),
                 seconds,
@@ -489,8 +493,5 @@ def _best_of_each(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
     for candidate in candidates:
         groups.setdefault((candidate.variant, candidate.layout), []).append(candidate)
     return [
-        min([c for c in group if c.fits], key=lambda c: c.step_seconds)
-        if any(c.fits for c in group)
-        else min(group, key=lambda c: c.total_bytes)
-        for group in groups.values()
+        min(group, key=lambda c: (0, c.step_seconds) if c.fits else (1, c.total_bytes)) for group in groups.values()
     ]
