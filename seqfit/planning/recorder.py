@@ -46,9 +46,8 @@ class TapeRecorder(TorchDispatchMode):
         self._watched: dict[int, weakref.ref[Any]] = {}
         self._held: dict[int, list[int]] = {}  # block -> blocks that a device keeps as long as it
         self._late: set[int] = set()  # blocks that torch has freed, but the device's rule keeps
-        self._sum: tuple[int, int] | None = (
-            None  # a gradient's block, and the event that allocated its sum with another
-        )
+        # A gradient's block, and the event that allocated its sum with another.
+        self._sum: tuple[int, int] | None = None
         self._waits_for_end = False  # a backward is due, and no callback for its end is registered yet
         self._hooks = ExitStack()
 
@@ -105,30 +104,23 @@ class TapeRecorder(TorchDispatchMode):
         known = self._numbers.get(key)
         if known is not None:
             return known
-        block = MemoryBlock(
-            storage.nbytes(),
-            self._category(),
-            self._places[-1] if self._places else self._node or "",
-            kernel,
-            tuple(tensor.shape),
-            str(tensor.dtype).removeprefix("torch."),
-        )
+        category = TEMPORARIES
+        if self.phase == "forward":
+            category = LOSS if len(self._places) <= 1 else ACTIVATIONS
+        place = self._places[-1] if self._places else self._node or ""
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        block = MemoryBlock(storage.nbytes(), category, place, kernel, tuple(tensor.shape), dtype)
         number = self._numbers[key] = self.tape.allocate(block)
         self._watched[key] = weakref.ref(storage, partial(self._gone, key))
         return number
-
-    def _category(self) -> str:
-        if self.phase != "forward":
-            return TEMPORARIES
-        return LOSS if len(self._places) <= 1 else ACTIVATIONS
 
     def _gone(self, key: int, _reference: Any) -> None:
         number = self._numbers.pop(key)
         del self._watched[key]
         if any(number in held for held in self._held.values()):
             self._late.add(number)
-            return
-        self._free(number)
+        else:
+            self._free(number)
 
     def _free(self, number: int) -> None:
         self.tape.free(number)

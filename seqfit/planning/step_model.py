@@ -48,7 +48,6 @@ class RegimeModel:
     gradient_bytes: int  # of all trainable weights
 
     def peak_bytes(self, shape: Shape, *, single: bool) -> int:
-        """Allocated bytes at the peak."""
         waiting = 0 if single or len(self.template.tape.parts) > 1 else self.gradient_bytes
         return int(self._live_bytes(shape, single=single).max()) + waiting
 
@@ -66,12 +65,11 @@ class RegimeModel:
 
     def seconds(self, shapes: Sequence[Shape], rates: Rates) -> npt.NDArray[np.float64]:
         """[3, shape]: of a first micro-batch, of a later one, of the update."""
-        at = np.array([self.template.values(shape) for shape in shapes]).T
-        columns = [
-            np.maximum(matrix @ at, 0)
-            for matrix in (self.template.kernel_flops, self.template.kernel_bytes, self.template.kernel_calls)
-        ]
-        seconds = kernel_seconds(columns[0], columns[1], columns[2], self._kinds, rates)  # [kernel, shape]
+        template = self.template
+        at = np.array([template.values(shape) for shape in shapes]).T
+        matrices = (template.kernel_flops, template.kernel_bytes, template.kernel_calls)
+        flops, moved_bytes, calls = (np.maximum(matrix @ at, 0) for matrix in matrices)
+        seconds = kernel_seconds(flops, moved_bytes, calls, self._kinds, rates)  # [kernel, shape]
         return np.array([seconds[part].sum(0) for part in self._parts])
 
     def _live_bytes(self, shape: Shape, *, single: bool) -> npt.NDArray[np.float64]:
@@ -113,19 +111,17 @@ class Tracer:
     """Traces the templates of one fake step. Pickled into another process, it rebuilds its fake step when needed."""
 
     def __init__(self, fake: FakeStep) -> None:
-        step = fake.built.step
         self._fake: FakeStep | None = fake
         self._spec = fake.spec
         self._change: Callable[[Template], Template] | None = None
         self.paths = find_paths(fake)
-        weights = [weight for weight in step.model.parameters() if weight.requires_grad]
+        weights = [weight for weight in fake.built.step.model.parameters() if weight.requires_grad]
         self.gradient_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_fake": None}
 
     def changed(self, change: Callable[[Template], Template]) -> Tracer:
-        """With a rule applied to its templates."""
         other = copy.copy(self)
         other._change = change
         return other
@@ -174,7 +170,12 @@ class StepModel:
 
     def rank_work(self, steps: Sequence[Sequence[Shape]], step_seconds: float, rates: Rates) -> RankWork:
         """Of steps of these micro-batches, which take so long on average."""
-        update_seconds = self._estimate_update_seconds(steps[0][0], rates)
+        # The optimizer's kernels stream through all weights whatever the micro-batch.
+        is_update = kinds_of(self.template.tape) == KINDS.index("update")
+        at = self.template.values(steps[0][0])
+        moved_bytes = float(np.maximum(self.template.kernel_bytes[is_update] @ at, 0).sum())
+        calls = float(np.maximum(self.template.kernel_calls[is_update] @ at, 0).sum())
+        update_seconds = moved_bytes / rates.update_bytes_per_second + calls * rates.call_seconds
         # Blocks are sent as they are used; embeddings and heads in fp32, as one process looks up and sums in it.
         saved_bytes = self.in_blocks_bytes // 2 if self._precision == "bf16" else 0
         return RankWork(
@@ -186,15 +187,6 @@ class StepModel:
             blocks=self._layers + 1,
             stored_weight_bytes=self.weight_bytes,
         )
-
-    def _estimate_update_seconds(self, shape: Shape, rates: Rates) -> float:
-        """Of the optimizer's kernels, which stream through all weights whatever the micro-batch."""
-        template = self.template
-        is_update = kinds_of(template.tape) == KINDS.index("update")
-        at = template.values(shape)
-        moved_bytes = float(np.maximum(template.kernel_bytes[is_update] @ at, 0).sum())
-        calls = float(np.maximum(template.kernel_calls[is_update] @ at, 0).sum())
-        return moved_bytes / rates.update_bytes_per_second + calls * rates.call_seconds
 
     def changed(self, change: Callable[[Template], Template]) -> StepModel:
         """The same with a rule for all templates, including those of later regimes."""

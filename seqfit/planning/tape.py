@@ -85,7 +85,6 @@ class Tape:
         return "update" if is_other and self.spans[kernel.span].phase == "update" else kernel.kind
 
     def allocate(self, block: MemoryBlock) -> int:
-        """A new block's number."""
         self.blocks.append(block)
         self.events.append(len(self.blocks) - 1)
         return len(self.blocks) - 1
@@ -121,9 +120,7 @@ class Tape:
         return int(self.live_bytes().max(initial=0))
 
     def live_at_peak(self) -> list[MemoryBlock]:
-        if not self.events:
-            return []
-        return self.live_at(int(self.live_bytes().argmax()))
+        return self.live_at(int(self.live_bytes().argmax())) if self.events else []
 
     def live_at(self, event: int) -> list[MemoryBlock]:
         live: dict[int, MemoryBlock] = {}

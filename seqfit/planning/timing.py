@@ -63,7 +63,7 @@ class Rates:
 
 
 def rates_of_card(card: Card, precision: str) -> Rates:
-    """From the hardware table. fp32 means TF32 nowhere: torch leaves it off for products."""
+    """fp32 means TF32 nowhere: torch leaves it off for products."""
     full = card.rate("fp32")[0]
     half = card.rate("bf16" if precision == "bf16" else "fp16")[0]
     return Rates(
