@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seqfit.data import GlobalBatch, Loader, MicroBatch, MicroBatchRule, Padding, TokenizedSplit
+from seqfit.data import GlobalBatch, MicroBatch, MicroBatchRule, Padding
 from seqfit.errors import PlanError
 from seqfit.kernels import CHUNK_BYTES, count_block_rows, count_chunk_rows, is_blockwise
 from seqfit.tasks import Label
@@ -67,7 +67,6 @@ class Shape:
 
 
 def uniform(examples: int, source_tokens: int, target_tokens: int | None, *, packed: bool) -> Shape:
-    """All examples alike."""
     targets = None if target_tokens is None else (target_tokens,) * examples
     return Shape((source_tokens,) * examples, targets, packed)
 
@@ -303,21 +302,6 @@ def _with_longest(lengths: Lengths, longest: int | None) -> Lengths:
     changed = np.minimum(lengths, longest)
     changed[int(lengths.argmax())] = longest
     return changed
-
-
-def build_workload(
-    split: TokenizedSplit,
-    *,
-    batch_examples: int | None,
-    batch_tokens: int | None,
-    seed: int,
-    total_steps: int,
-    is_classifier: bool,
-) -> Workload:
-    """From a tokenized split, in the order that training uses."""
-    steps = Loader.split_epoch(split, 0, batch_examples=batch_examples, batch_tokens=batch_tokens, seed=seed)
-    targets = np.zeros_like(split.target_lengths) if is_classifier else split.target_lengths
-    return Workload(split.source_lengths, targets, tuple(steps), is_classifier, total_steps)
 
 
 def assume_workload(

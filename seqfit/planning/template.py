@@ -82,12 +82,6 @@ class Template:
         blocks = [replace(block, bytes=int(size)) for block, size in zip(self.tape.blocks, sizes, strict=True)]
         return replace(self.tape, blocks=blocks)
 
-    def peak_bytes(self, shape: Shape) -> int:
-        sizes = self.sizes(shape)
-        events = np.array(self.tape.events)
-        changes = np.where(events >= 0, sizes[events], -sizes[~events])
-        return int(np.cumsum(changes).max())
-
     def values(self, shape: Shape) -> _Matrix:
         """What the coefficients are multiplied with."""
         return np.array([*terms(shape), count_loss_rows(shape, self.paths)])
