@@ -46,8 +46,6 @@ _PARALLEL = {"NO": None, "MULTI_GPU": "ddp", "MULTI_CPU": "ddp", "FSDP": "fsdp",
 
 @dataclass(frozen=True)
 class AccelerateFile:
-    """What of the file is used."""
-
     place: LaunchSpec
     overrides: list[str]
     ignored: list[str] = field(default_factory=list)  # settings
@@ -124,14 +122,10 @@ def _read_fsdp(kind: str, content: Mapping[str, Any]) -> tuple[list[str], list[s
     part = content.get("fsdp_config") or {}
     if kind != "FSDP":
         return [], [f"fsdp_config (distributed_type is {kind})"] if part else []
-    overrides = []
-    if part.get("fsdp_offload_params"):
-        overrides.append("strategy.offload=true")
-    if part.get("fsdp_activation_checkpointing"):
-        overrides.append("strategy.recompute=blocks")
-    used = ("fsdp_offload_params", "fsdp_activation_checkpointing")
-    left = [f"fsdp_config.{name}: {value}" for name, value in part.items() if name not in used]
-    return overrides, [f"{text} (blocks and root are sharded by FSDP2)" for text in left]
+    used = {"fsdp_offload_params": "offload=true", "fsdp_activation_checkpointing": "recompute=blocks"}
+    overrides = [f"strategy.{override}" for name, override in used.items() if part.get(name)]
+    left = [(name, value) for name, value in part.items() if name not in used]
+    return overrides, [f"fsdp_config.{name}: {value} (blocks and root are sharded by FSDP2)" for name, value in left]
 
 
 def _read_deepspeed(kind: str, content: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -139,7 +133,16 @@ def _read_deepspeed(kind: str, content: Mapping[str, Any]) -> tuple[list[str], l
     part = content.get("deepspeed_config") or {}
     if kind != "DEEPSPEED":
         return [], [f"deepspeed_config (distributed_type is {kind})"] if part else []
-    overrides, ignored = _choose_sharding(part.get("zero_stage", 2))
+    overrides, ignored = [], []
+    stage = part.get("zero_stage", 2)
+    if stage in _STAGES and importlib.util.find_spec("deepspeed") is not None:
+        overrides.append(f"strategy.sharding=zero{stage}")
+    elif stage in _STAGES:
+        note = "" if stage == 3 else ", and also weights"
+        ignored.append(
+            f"deepspeed_config.zero_stage: {stage} (DeepSpeed is not installed, pip install 'seqfit[deepspeed]': "
+            f"torch's FSDP2 shards gradients and state{note})"
+        )
     for name, value in part.items():
         if name == "zero_stage" and value in (0, *_STAGES):
             continue
@@ -150,15 +153,3 @@ def _read_deepspeed(kind: str, content: Mapping[str, Any]) -> tuple[list[str], l
         elif value not in ("none", None) and value is not False:
             ignored.append(f"deepspeed_config.{name}: {value}")
     return list(dict.fromkeys(overrides)), ignored
-
-
-def _choose_sharding(stage: Any) -> tuple[list[str], list[str]]:
-    if stage not in _STAGES:
-        return [], []
-    if importlib.util.find_spec("deepspeed") is not None:
-        return [f"strategy.sharding=zero{stage}"], []
-    note = "" if stage == 3 else ", and also weights"
-    return [], [
-        f"deepspeed_config.zero_stage: {stage} (DeepSpeed is not installed, pip install 'seqfit[deepspeed]': torch's "
-        f"FSDP2 shards gradients and state{note})"
-    ]

@@ -32,7 +32,6 @@ from seqfit.launch.slurm import SUBMITTED_RUNS
 from seqfit.rundir import RankNotes, files
 
 _PASSED_ON = ("SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "SEQFIT_PREDICTION")
-_EXCLUSIVE = ["# Two repeats on one node would slow each other down.", "#SBATCH --exclusive"]
 
 
 def list_environment() -> dict[str, str]:
@@ -56,7 +55,6 @@ class JobRequest:
 
     @property
     def text(self) -> str:
-        """Of the job file."""
         return build_job_file(self)
 
     @property
@@ -129,9 +127,10 @@ def _train(job: JobRequest) -> JobWork:
 def _compare(job: JobRequest) -> JobWork:
     folder = shlex.quote(str(job.folder))
     more = "".join(f" {argument}" for argument in _trust(job))
+    exclusive = ["# Two repeats on one node would slow each other down.", "#SBATCH --exclusive"]
     return JobWork(
         opening=f"Compares strategies: the {len(job.runs)} repeats of {SUBMITTED_RUNS}, every candidate once in each",
-        options=[] if job.resources.gpus_per_node else _EXCLUSIVE,
+        options=[] if job.resources.gpus_per_node else exclusive,
         which=_which_run(job),
         exports=["export run"],
         command=[f'exec {_python(job.site)} -m seqfit compare {folder} --repeat "$SLURM_ARRAY_TASK_ID"{more}'],
@@ -194,38 +193,36 @@ def _options(job: JobRequest, work: JobWork) -> list[str]:
     gpus = f"{site.gpu_type}:{resources.gpus_per_node}" if site.gpu_type else str(resources.gpus_per_node)
     log = files.slurm_log("%A_%a" if job.is_array else "%j")
     lines = [
-        _option("job-name", "".join(job.folder.name.split()) or "seqfit"),
-        *_given("account", site.account),
-        *_given("partition", resources.partition),
-        *_given("qos", site.qos),
-        *_given("constraint", site.constraint),
-        *_given("time", resources.time),
-        *_given("array", f"0-{len(job.runs) - 1}" if job.is_array else None),
-        _option("nodes", resources.nodes),
+        *_option("job-name", "".join(job.folder.name.split()) or "seqfit"),
+        *_option("account", site.account),
+        *_option("partition", resources.partition),
+        *_option("qos", site.qos),
+        *_option("constraint", site.constraint),
+        *_option("time", resources.time),
+        *_option("array", f"0-{len(job.runs) - 1}" if job.is_array else None),
+        *_option("nodes", resources.nodes),
         "# One task per node: it starts the processes of its node.",
-        _option("ntasks-per-node", 1),
-        _option("cpus-per-task", resources.cpus_per_node),
-        *_given("gpus-per-node", gpus if resources.gpus_per_node else None),
-        *_given("mem", resources.memory),
+        *_option("ntasks-per-node", 1),
+        *_option("cpus-per-task", resources.cpus_per_node),
+        *_option("gpus-per-node", gpus if resources.gpus_per_node else None),
+        *_option("mem", resources.memory),
         *work.options,
         "# A job that is requeued appends to its log.",
-        _option("output", f"{str(job.folder).replace('%', '%%')}/{log}"),
-        _option("open-mode", "append"),
+        *_option("output", f"{str(job.folder).replace('%', '%%')}/{log}"),
+        *_option("open-mode", "append"),
         "# Slurm requeues the job after a preemption, 'scontrol requeue' or a node failure.",
         "#SBATCH --requeue",
         f"# {site.grace_seconds} s before the time limit it gets a signal to stop. {work.on_stop}",
-        _option("signal", f"USR1@{site.grace_seconds}"),
+        *_option("signal", f"USR1@{site.grace_seconds}"),
     ]
     return [*lines, *(f"#SBATCH {option}" for option in site.sbatch)]
 
 
-def _option(name: str, value: object) -> str:
+def _option(name: str, value: object | None) -> list[str]:
+    if value is None:
+        return []
     text = str(value)
-    return f"#SBATCH --{name}={text}" if text.split() == [text] else f'#SBATCH --{name}="{text}"'
-
-
-def _given(name: str, value: object | None) -> list[str]:
-    return [] if value is None else [_option(name, value)]
+    return [f"#SBATCH --{name}={text}" if text.split() == [text] else f'#SBATCH --{name}="{text}"']
 
 
 def _environment(job: JobRequest, work: JobWork) -> list[str]:

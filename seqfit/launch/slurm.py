@@ -113,7 +113,6 @@ def wait_for_end(job: str) -> JobState | None:
 
 
 def parse_job(text: str) -> JobState:
-    """The fields that matter of `scontrol --oneliner show job`."""
     fields = dict(re.findall(r"(?:^|\s)(\w+)=(\S*)", text))
     reason = fields.get("Reason", "None")
     nodes = fields.get("NodeList", "(null)")
@@ -125,17 +124,6 @@ def parse_job(text: str) -> JobState:
         elapsed=fields.get("RunTime", ""),
         limit=fields.get("TimeLimit", ""),
     )
-
-
-def cancel_job(job: str) -> None:
-    """Training takes a snapshot if the cluster leaves it the time."""
-    done = _run(["scancel", job])
-    if done.returncode != 0 and _UNKNOWN_JOB not in done.stderr:
-        raise RunError(
-            f"job {job} can't be cancelled: {_last_line(done.stderr)}",
-            "only its owner can cancel a job",
-            f"Try: scancel {job}",
-        )
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -160,7 +148,6 @@ def _last_line(text: str) -> str:
 
 
 SUBMITTED_RUNS = "runs.txt"  # of an array: one run directory per line
-_DEPTHS = ("*", "*/*")  # runs/NAME, and runs/ARRAY/NAME
 
 
 @dataclass(frozen=True)
@@ -215,7 +202,8 @@ def find_job_folder(run: Path) -> Path:
 
 def find_submitted(below: Path = Path("runs")) -> list[Path]:
     """All submitted runs, by name."""
-    found = [path for depth in _DEPTHS for path in below.glob(f"{depth}/{files.SUBMISSIONS}")]
+    depths = ("*", "*/*")  # runs/NAME, and runs/ARRAY/NAME
+    found = [path for depth in depths for path in below.glob(f"{depth}/{files.SUBMISSIONS}")]
     return sorted(path.parent for path in found if path.stat().st_size > 0)
 
 
@@ -233,7 +221,6 @@ class RunStatus:
 
     @property
     def queue(self) -> str:
-        """The state in Slurm, in a few words."""
         if self.job is None:
             return self.no_slurm or "not in the queue"
         if self.job.is_running and self.job.nodes:
@@ -247,7 +234,6 @@ class RunStatus:
 
     @property
     def next_step(self) -> str:
-        """What to do next, as a command where there is one."""
         run = quote(self.run)
         if self.status == "finished":
             return f"seqfit evaluate {run}"
@@ -264,7 +250,6 @@ def read_statuses(places: Iterable[Path]) -> list[RunStatus]:
 
 
 def read_status(run: Path) -> RunStatus:
-    """From Slurm, if it is here, and from the run directory."""
     submission = last_submission(run)
     no_slurm = "" if has_slurm() else "Slurm is not on this machine"
     job = None if no_slurm else find_job(submission.job)
@@ -294,7 +279,13 @@ def cancel_runs(places: Iterable[Path]) -> Iterator[str]:
         if known is not None and known.is_over:
             yield f"{run}: job {job} is over ({known.state}): nothing to cancel"
             continue
-        cancel_job(job)
+        done = _run(["scancel", job])  # training takes a snapshot if the cluster leaves it the time
+        if done.returncode != 0 and _UNKNOWN_JOB not in done.stderr:
+            raise RunError(
+                f"job {job} can't be cancelled: {_last_line(done.stderr)}",
+                "only its owner can cancel a job",
+                f"Try: scancel {job}",
+            )
         yield f"{run}: job {job} is cancelled; resume with: seqfit submit {quote(find_job_folder(run))}"
 
 

@@ -46,7 +46,6 @@ from seqfit.validation import load_checked_recipe, runs_on_cpu
 
 WARM_UP = 2  # steps of every group, not measured
 MISTAKE = ".mistake"  # suffix of a rank's file with an error for the user
-_UPTO = 512
 _MOST_PROCESSES = 1024
 _GRACE_SECONDS = 5.0  # for other ranks to report, too, after one has failed
 _SHOWN_LINES = 20
@@ -66,8 +65,6 @@ class ScalingOptions:
 
 @dataclass(frozen=True)
 class Group:
-    """Processes that train together, and their recipe."""
-
     strategy: str
     count: int
     recipe: Recipe
@@ -105,7 +102,7 @@ def choose_cluster(
         )
     return Cluster(
         card=find_card(gpu),
-        max_gpus=upto or _UPTO,
+        max_gpus=upto or 512,
         per_machine=per_node or Cluster.per_machine,
         network_bytes_per_second=rate or Cluster.network_bytes_per_second,
         network_source=Cluster.network_source if rate is None else "given",
@@ -233,9 +230,7 @@ def run_group(group: Group, first: int, steps: int) -> list[RankFigures]:
     with tempfile.TemporaryDirectory(prefix="seqfit-") as name:
         folder, environment = Path(name), _build_environment(group)
         (folder / "recipe.yaml").write_text(dump_recipe(group.recipe), "utf-8")
-        signals = select_handled(
-            known_signals("SIGTERM", "SIGHUP")
-        )  # the ranks are no longer in the terminal's session
+        signals = select_handled(known_signals("SIGTERM", "SIGHUP"))  # ranks are not in the terminal's session
         with raise_on_signals(signals, lambda number: SystemExit(128 + number)), ExitStack() as started:
             ranks = []
             for rank in range(group.count):

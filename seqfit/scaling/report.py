@@ -55,7 +55,6 @@ class ScalingReport:
     sentences: list[str]
 
     def tables(self) -> list[Table]:
-        """Of this machine and of the GPUs."""
         tables = [_build_table(f"This machine: {self.conditions}", "processes", self.rows)] if self.rows else []
         if self.cards is not None:
             title = f"Predicted: {self.cards.card}, {self.cards.strategy}"
@@ -81,7 +80,6 @@ class ScalingReport:
         return "\n".join([wrapped[0], to_text(replace(shown, title="")), *wrapped[1:]])
 
     def to_markdown(self) -> str:
-        """All tables and sentences."""
         tables = [to_markdown_table(table) for table in self.tables()]
         sentences = "\n".join(f"- {sentence}" for sentence in self.sentences)
         return "\n\n".join(["# How it scales", *tables, sentences]).rstrip() + "\n"
@@ -149,7 +147,6 @@ def build_scaling(
 
 
 def describe_conditions(recipe: Recipe, options: ScalingOptions) -> str:
-    """What was run, in one line."""
     threads = load_strategy(recipe).threads or 1
     where = f"on a CPU, {threads} thread{'s' if threads > 1 else ''} per process" if runs_on_cpu(recipe) else "on GPUs"
     batch = "the global batch grows with the processes" if options.weak else "the same global batch"
@@ -220,23 +217,21 @@ def _describe_cluster(cluster: Cluster, cards: ClusterPrediction) -> list[str]:
 
 def describe_scaling_limits(rows: Sequence[ScalingRow]) -> list[str]:
     """For each strategy and kind of scaling: the number of GPUs from which more of them are not worthwhile."""
+    groups: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for row in rows:
+        if row.predicted:
+            groups.setdefault((row.strategy, row.kind), []).append((row.processes, row.predicted.efficiency))
     sentences: list[str] = []
-    for strategy, kind in dict.fromkeys((row.strategy, row.kind) for row in rows):
-        found = [
-            (row.processes, row.predicted.efficiency)
-            for row in rows
-            if (row.strategy, row.kind) == (strategy, kind) and row.predicted
-        ]
-        poor = [(count, efficiency) for count, efficiency in found if efficiency < LEAST_EFFICIENCY]
+    for (strategy, kind), found in groups.items():
         where = f"predicted, {strategy}, {kind} scaling"
+        poor = [(count, efficiency) for count, efficiency in found if efficiency < LEAST_EFFICIENCY]
+        count, efficiency = poor[0] if poor else found[-1]
+        share = format_share(efficiency)
         if poor:
-            count, efficiency = poor[0]
-            before = max((count for count, _ in found if count < poor[0][0]), default=1)
-            share = format_share(efficiency)
+            before = max((fewer for fewer, _ in found if fewer < count), default=1)
             sentences.append(f"{where}: efficiency falls to {share} with {count} GPUs; use {before} at most.")
         else:
-            count, efficiency = found[-1]
-            sentences.append(f"{where}: efficiency is still {format_share(efficiency)} with {count} GPUs.")
+            sentences.append(f"{where}: efficiency is still {share} with {count} GPUs.")
     return sentences
 
 
