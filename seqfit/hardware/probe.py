@@ -140,7 +140,6 @@ class Machine:
 
 
 def probe_machine() -> Machine:
-    """Read /proc, the control groups and NVIDIA's driver."""
     limits = read_limits()
     cores = allowed_cores(limits)
     total, available = _host_memory()

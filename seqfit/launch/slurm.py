@@ -27,7 +27,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from seqfit.errors import RecipeError, RunError
@@ -201,7 +201,6 @@ def find_job_folder(run: Path) -> Path:
 
 
 def find_submitted(below: Path = Path("runs")) -> list[Path]:
-    """All submitted runs, by name."""
     depths = ("*", "*/*")  # runs/NAME, and runs/ARRAY/NAME
     found = [path for depth in depths for path in below.glob(f"{depth}/{files.SUBMISSIONS}")]
     return sorted(path.parent for path in found if path.stat().st_size > 0)
@@ -253,15 +252,13 @@ def read_status(run: Path) -> RunStatus:
     submission = last_submission(run)
     no_slurm = "" if has_slurm() else "Slurm is not on this machine"
     job = None if no_slurm else find_job(submission.job)
+    queued = RunStatus(run, submission, job, no_slurm, None, None, None, None, job.restarts if job else 0)
     if not (run / files.MANIFEST).is_file():
-        return RunStatus(run, submission, job, no_slurm, None, None, None, None, job.restarts if job else 0)
+        return queued
     opened = Run(run)
     manifest, steps = opened.manifest, opened.steps()
-    return RunStatus(
-        run=run,
-        submission=submission,
-        job=job,
-        no_slurm=no_slurm,
+    return replace(
+        queued,
         status=opened.status,
         step=steps[-1]["step"] if steps else 0,
         total_steps=manifest.get("total_steps"),

@@ -56,7 +56,6 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """As tables name it."""
         fields = [_describe_field(name, value) for name, value in self.fields]
         named = [self.precision, *fields, "trimmed vocabulary" if self.vocabulary else ""]
         return ", ".join(filter(None, named))

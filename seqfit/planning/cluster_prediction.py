@@ -173,7 +173,6 @@ def _predict_one(recipe: Recipe, strategy: Strategy, target: Target) -> LayoutPr
 
 
 def check_fit(total_bytes: int, capacity_bytes: int) -> tuple[bool, str]:
-    """Whether it fits; if not, how much memory is missing."""
     short_bytes = total_bytes - capacity_bytes
     return short_bytes <= 0, "" if short_bytes <= 0 else f"misses by {format_bytes(short_bytes)}"
 

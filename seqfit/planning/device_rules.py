@@ -35,8 +35,6 @@ from seqfit.step import find_cpu_bf16
 
 @dataclass(frozen=True)
 class DeviceRules:
-    """What a device allocates and keeps, where it differs from the CPU."""
-
     kind: str = "cpu"
     dropout_mask_bytes: int | None = None
     autocast_to_fp32: bool = False
@@ -49,7 +47,6 @@ class DeviceRules:
     bf16_products_in_fp32: bool = False
 
     def keeps_input(self, kernel: str) -> bool:
-        """Whether a kernel's input lives as long as its output."""
         return self.softmax_keeps_input and kernel in ("_softmax", "_log_softmax")
 
     def mask_bytes(self, kernel: str, shape: tuple[int, ...]) -> int | None:

@@ -118,7 +118,6 @@ class FakeStep:
         return self.built.batching
 
     def trace(self, shapes: Sequence[Shape]) -> Tape:
-        """One step over these micro-batches, from the weights and optimizer state on."""
         step = self.built.step
         recorder = TapeRecorder(step.model, self.spec.rules)
         recorder.register([*step.model.parameters(), *step.model.buffers()], WEIGHTS)

@@ -12,7 +12,7 @@ without a copy.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -191,20 +191,17 @@ class TapeRecorder(TorchDispatchMode):
             if node in seen:
                 continue
             seen.add(node)
-            node.register_prehook(self._node_begins(node.name()))
+            node.register_prehook(partial(self._node_begins, node.name()))
             node.register_hook(self._node_ends)
             waiting.extend(following for following, _ in node.next_functions if following is not None)
 
-    def _node_begins(self, name: str) -> Callable[[Any], None]:
-        def begin(_gradients: Any) -> None:
-            if self._waits_for_end:
-                self._waits_for_end = False
-                torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
-            self._settle_sum()
-            self._node = name
-            self.tape.mark("backward", name)
-
-        return begin
+    def _node_begins(self, name: str, _gradients: Any) -> None:
+        if self._waits_for_end:
+            self._waits_for_end = False
+            torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
+        self._settle_sum()
+        self._node = name
+        self.tape.mark("backward", name)
 
     def _node_ends(self, _outputs: Any, _gradients: Any) -> None:
         self._node = None

@@ -49,7 +49,6 @@ class MemoryPart:
     parts: list[MemoryPart] = field(default_factory=list)
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, MemoryPart]]:
-        """This part and all within it, each with its depth."""
         yield depth, self
         for part in self.parts:
             yield from part.walk(depth + 1)

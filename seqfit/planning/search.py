@@ -161,7 +161,6 @@ class Tracers(Generic[Q, V, M]):
         return self._second
 
     def _end(self) -> None:
-        """Whatever it is doing: nobody waits for it."""
         second, self._second = self._second, None
         if second is not None:
             second.kill()
@@ -202,8 +201,6 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class PlanCandidate:
-    """One strategy with one size of micro-batch, on one layout."""
-
     variant: Variant
     strategy: Strategy
     layout: GpuLayout
@@ -284,7 +281,6 @@ def _warn(chosen: PlanCandidate | None) -> Iterator[str]:
 
 
 def predict_strategy(request: PlanRequest, strategy: Strategy, precision: str) -> tuple[Memory, Tape, float]:
-    """Memory is verified."""
     variant, model, seconds = _predict(request, strategy, precision)
     memory, tape = _measure(request, variant, model, strategy)
     return memory, tape, seconds

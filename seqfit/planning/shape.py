@@ -62,7 +62,6 @@ class Shape:
 
     @property
     def real_tokens(self) -> int:
-        """Source and target, without padding."""
         return sum(self.sources) + sum(self.targets or ())
 
 
@@ -267,7 +266,6 @@ class Workload:
         return [*self.steps[::every][:_SAMPLED_STEPS], *self.largest()]
 
     def largest(self) -> list[npt.NDArray[np.int64]]:
-        """The steps that memory is decided by."""
         lengths = self.source_lengths + self.target_lengths
         by_tokens = max(self.steps, key=lambda rows: int(lengths[rows].sum()))
         by_longest = max(self.steps, key=lambda rows: int(lengths[rows].max()))

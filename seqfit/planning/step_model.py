@@ -281,7 +281,6 @@ def count_layers(config: PreTrainedConfig) -> int:
 
 
 def find_paths(fake: FakeStep) -> Paths:
-    """What decides which path a shape takes, as the step was built."""
     strategy, model = fake.spec.strategy, fake.built.step.parallel.model.model
     above = choose_blockwise_above(strategy.attention, fake.spec.device)
     is_chunked = strategy.loss == "chunked" and fake.spec.model.kind != "classifier"

@@ -132,7 +132,6 @@ class Tape:
         return list(live.values())
 
     def part(self, micro_batch: int) -> list[int]:
-        """The events of one micro-batch's forward and backward."""
         ends = [*self.parts[1:], self.update_from]
         return self.events[self.parts[micro_batch] : ends[micro_batch]]
 

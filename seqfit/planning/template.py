@@ -83,7 +83,6 @@ class Template:
         return replace(self.tape, blocks=blocks)
 
     def values(self, shape: Shape) -> _Matrix:
-        """What the coefficients are multiplied with."""
         return np.array([*terms(shape), count_loss_rows(shape, self.paths)])
 
     def sizes(self, shape: Shape) -> _Matrix:
@@ -191,7 +190,6 @@ def shrink_template(template: Template) -> Template:
 
 
 def shrink_tape(tape: Tape) -> Tape:
-    """With 8-bit state."""
     return replace(tape, blocks=[replace(block, bytes=_state_bytes(block)) for block in tape.blocks])
 
 

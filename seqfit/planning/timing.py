@@ -40,8 +40,6 @@ _LAUNCH_SECONDS = 7e-6  # of an operation issued from Python without a graph
 
 @dataclass(frozen=True)
 class Rates:
-    """How fast a device is, by kind of kernel."""
-
     source: str
     flops_per_second: dict[str, float]  # of products
     bytes_per_second: float
