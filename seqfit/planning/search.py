@@ -392,18 +392,15 @@ def _try_budgets(
         work = model.rank_work(steps, float(model.step_seconds(steps, rates).mean()), rates)
         for layout in layouts:
             change = memory_change(layout, parts, model.largest_block_bytes, model.gradient_bytes)
+            total_bytes = peak_bytes + change + _HOST_BYTES
+            if target.kind == "gpu":
+                overhead_bytes = 2 * target.rules.workspace_bytes + target.context_bytes
+                total_bytes = int((peak_bytes + change) * _MARGIN) + overhead_bytes
             seconds = work.step_seconds
             if target.card is not None and layout != ONE_GPU:
                 seconds, _ = work.share(layout).predict_step(layout, build_card_link(target.card, layout.count))
-            yield PlanCandidate(
-                variant,
-                strategy.model_copy(update=layout.fields),
-                layout,
-                _total_bytes(target, peak_bytes + change),
-                seconds,
-                work.micro_batches,
-                target.capacity_bytes,
-            )
+            placed, capacity_bytes = strategy.model_copy(update=layout.fields), target.capacity_bytes
+            yield PlanCandidate(variant, placed, layout, total_bytes, seconds, work.micro_batches, capacity_bytes)
 
 
 def _budgets(request: PlanRequest) -> list[int]:
@@ -419,12 +416,6 @@ def _budgets(request: PlanRequest) -> list[int]:
     while budgets[-1] < min(most, _LARGEST_BUDGET):
         budgets.append(budgets[-1] * 3 // 2 if budgets[-1] & (budgets[-1] - 1) == 0 else budgets[-1] * 4 // 3)
     return budgets
-
-
-def _total_bytes(target: Target, peak_bytes: int) -> int:
-    if target.kind == "cpu":
-        return peak_bytes + _HOST_BYTES
-    return int(peak_bytes * _MARGIN) + 2 * target.rules.workspace_bytes + target.context_bytes
 
 
 def _verify(

@@ -32,18 +32,18 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from seqfit.cache import JsonCache
+from seqfit.data import GlobalBatch
 from seqfit.errors import PlanError
 from seqfit.hardware import Card, Machine, find_card, match_card, probe_machine
 from seqfit.model import ModelConfig
-from seqfit.parallel import build_step
 from seqfit.planning.device_rules import DeviceRules, rules_for
-from seqfit.planning.fake_step import FakeStep, StepSpec
+from seqfit.planning.fake_step import FakeStep, StepSpec, build_real_step
 from seqfit.planning.memory import CONTEXT_BYTES
 from seqfit.planning.shape import Shape, build_batch, uniform
 from seqfit.planning.timing import Rates, rates_of_card, sum_features
 from seqfit.progress import Progress
 from seqfit.recipe import ModelRecipe, TrainRecipe
-from seqfit.step import Precision
+from seqfit.step import TrainStep
 from seqfit.strategy import Strategy
 
 _KEPT_FREE = 0.03  # of a machine's free memory, for other processes
@@ -158,9 +158,10 @@ def calibrate(progress: Progress = lambda *_: None) -> tuple[str, Rates]:
     features, seconds = [], []
     for number, trial in enumerate(_TRIALS):
         progress("calibrating", number, len(_TRIALS))
-        totals = sum_features(FakeStep(_build_spec(trial, device)).trace([trial.shape]))
+        spec = _build_spec(trial, device)
+        totals = sum_features(FakeStep(spec).trace([trial.shape]))
         features.append([totals[name] for name in _FEATURES])
-        seconds.append(_time_trial(trial, device))
+        seconds.append(_time_step(build_real_step(spec, device).step, build_batch([trial.shape])))
     progress("calibrating", len(_TRIALS), len(_TRIALS))
     rates = fit_rates(np.array(features), np.array(seconds), device)
     name, threads = "cpu", torch.get_num_threads()
@@ -281,11 +282,7 @@ def _build_spec(trial: _Trial, device: torch.device) -> StepSpec:
     return StepSpec(ModelConfig(config, {}, AutoModelForSeq2SeqLM), model, train, strategy, "fp32", rules)
 
 
-def _time_trial(trial: _Trial, device: torch.device) -> float:
-    spec = _build_spec(trial, device)
-    model = spec.model_config.build(spec.model).to(device).train()
-    step = build_step(model, spec.train, spec.strategy, Precision("fp32", device, "calibration")).step
-    batch = build_batch([trial.shape])
+def _time_step(step: TrainStep, batch: GlobalBatch) -> float:
     seconds = []
     for _ in range(1 + _REPEATS):
         started = time.perf_counter()

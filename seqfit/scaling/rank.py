@@ -108,7 +108,8 @@ def _make_steps(job: TrainingSetup, world: World, first: int, steps: int) -> tup
 
 def _read_clocks(clock: StepClock) -> tuple[float, ...]:
     """Seconds: wall clock, computing, waiting for a core, waiting for data, updating."""
-    counted = clock.totals.get("data_wait", 0.0), clock.totals.get("optimizer", 0.0)
+    totals = clock.totals
+    counted = totals.get("data_wait", 0.0), totals.get("optimizer", 0.0)
     return time.perf_counter(), time.thread_time(), read_queued_seconds() or 0.0, *counted
 
 
