@@ -1,19 +1,12 @@
-"""How a recipe scales on this machine: fresh groups of processes run some steps, each alongside its prediction.
+"""How a recipe scales on this machine: fresh groups of processes run some steps.
 
-In: the options of `seqfit scale`, a recipe. Out: a `ScalingRow` for each group, one process first, which all others are
-compared with. All mistakes are reported before anything starts.
+In: the options of `seqfit scale`, a recipe. Out: groups to start, one process first, which all others are compared
+with, and the `RankFigures` of each rank of a group. All mistakes are reported before anything starts.
 
     --nproc 1,2,4 --parallel ddp,fsdp      ->   ScalingOptions((1, 2, 4), ("ddp", "fsdp"), ...): measured here
     --gpu h100-sxm --upto 64 --per-node 8  ->   Cluster(...): predicted; without --nproc nothing is measured
 
-Repeats are interleaved, so that other load on the machine hits all groups alike; figures are medians over repeats.
-
-    repeat 0    single   ddp x 2   ddp x 4   fsdp x 2   fsdp x 4
-    repeat 1    single   ddp x 2   ...                           other batches, the same for all groups
-
-Strong scaling keeps the global batch; weak scaling gives n processes a global batch n times as large. Predictions are
-made from the steps of one process, the link that the group itself has measured, and how much that many processes slow
-each other down by sharing caches, memory and perhaps cores.
+Strong scaling keeps the global batch; weak scaling gives n processes a global batch n times as large.
 """
 
 from __future__ import annotations
@@ -34,10 +27,9 @@ from typing import Any
 from seqfit.errors import PeerLost, PlanError, RecipeError, SeqfitError, TrainingFailed, describe_exit, did_you_mean
 from seqfit.hardware import find_card, probe_machine
 from seqfit.launch import is_launched
-from seqfit.planning import Cluster, GpuLayout, ScalingRow, list_counts
+from seqfit.planning import Cluster, GpuLayout, list_counts
 from seqfit.processes import ChildProcess, raise_on_signals, read_last_lines
 from seqfit.recipe import Recipe, dump_recipe
-from seqfit.scaling.rows import ONE_PROCESS, RankFigures, ScalingPlace, build_rows, find_places
 from seqfit.strategy import load_strategy
 from seqfit.system import known_signals
 from seqfit.training import select_handled
@@ -46,6 +38,8 @@ from seqfit.validation import load_checked_recipe, runs_on_cpu
 
 WARM_UP = 2  # steps of every group, not measured
 MISTAKE = ".mistake"  # suffix of a rank's file with an error for the user
+ONE_PROCESS = ("single", 1)  # the group that all others are compared with
+BUFFER_BYTES = 8 * 2**20  # of the all-reduce that measures the link
 _MOST_PROCESSES = 1024
 _GRACE_SECONDS = 5.0  # for other ranks to report, too, after one has failed
 _SHOWN_LINES = 20
@@ -61,6 +55,28 @@ class ScalingOptions:
     steps: int = 5
     repeats: int = 3
     weak: bool = False
+
+
+@dataclass(frozen=True)
+class RankFigures:
+    """What one rank has measured; seconds are means per step."""
+
+    step_seconds: float
+    busy_seconds: float | None  # computing; None on a GPU
+    queued_seconds: float  # waiting for a core
+    data_seconds: float  # waiting for the next batch
+    update_seconds: float
+    tokens: float  # real tokens of the global batch
+    examples: float
+    planned_imbalance: float
+    micro_batches: float  # of this rank
+    peak_bytes: int
+    weight_bytes: int  # of this rank
+    gradient_bytes: int
+    blocks: int  # of the model; the rest of it counts as one
+    probe_seconds: float  # of arithmetic on all ranks at once; 0 on a GPU, where each has its own
+    reduce_seconds: float  # of an all-reduce of BUFFER_BYTES
+    exchange_seconds: float  # of an all-reduce of one number
 
 
 @dataclass(frozen=True)
@@ -207,22 +223,6 @@ def describe_groups(groups: Sequence[Group], options: ScalingOptions | None, clu
     if cluster is not None:
         lines.append(f"predicted: 1 to {cluster.max_gpus} x {cluster.card.name}, {cluster.per_machine} per machine")
     return "\n".join(lines)
-
-
-def measure_scaling(
-    groups: Sequence[Group], options: ScalingOptions, progress: ScalingProgress = lambda *_: None
-) -> tuple[list[ScalingRow], list[ScalingPlace]]:
-    """Every group once per repeat; rows in the order of the groups, and what was measured between processes."""
-    found: dict[tuple[str, int], list[list[RankFigures]]] = {(group.strategy, group.count): [] for group in groups}
-    runs = [(repeat, group) for repeat in range(options.repeats) for group in groups]
-    for number, (repeat, group) in enumerate(runs):
-        progress("measuring", number, len(runs))
-        first = repeat * (WARM_UP + options.steps)
-        found[group.strategy, group.count].append(run_group(group, first, options.steps))
-    progress("measuring", len(runs), len(runs))
-    machine, places = probe_machine(), find_places(found)
-    on_gpus = not runs_on_cpu(groups[0].recipe)
-    return build_rows(found, places, weak=options.weak, cores=machine.cores, on_gpus=on_gpus), places
 
 
 def run_group(group: Group, first: int, steps: int) -> list[RankFigures]:

@@ -31,8 +31,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from seqfit.data import GlobalBatch
 from seqfit.errors import SeqfitError
 from seqfit.parallel import World, join_world
-from seqfit.scaling.measure import MISTAKE, WARM_UP
-from seqfit.scaling.rows import BUFFER_BYTES, RankFigures
+from seqfit.scaling.measure import BUFFER_BYTES, MISTAKE, WARM_UP, RankFigures
 from seqfit.step import StepClock
 from seqfit.system import read_queued_seconds
 from seqfit.telemetry import read_peak_bytes
