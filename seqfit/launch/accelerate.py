@@ -60,7 +60,9 @@ def read_accelerate_file(path: Path) -> AccelerateFile:
             f"seqfit supports {', '.join(_PARALLEL)}",
             "Use seqfit train --nproc N instead of the file",
         )
-    overrides, ignored = [], _find_ignored(content)
+    strange = {name: value for name, value in content.items() if name not in _READ and value not in (None, {}, [])}
+    ignored = [f"{name}: {value}" for name, value in strange.items() if _NEUTRAL.get(name, ...) != value]
+    overrides = []
     stage = (content.get("deepspeed_config") or {}).get("zero_stage", 2)
     parallel = "ddp" if kind == "DEEPSPEED" and stage == 0 else _PARALLEL[kind]  # ZeRO-0 shards nothing
     if parallel is not None:
@@ -111,11 +113,6 @@ def _read_place(path: Path, content: Mapping[str, Any]) -> LaunchSpec:
             "Add both to the file",
         )
     return LaunchSpec(processes // machines, machines, int(content.get("machine_rank", 0)), address, port)
-
-
-def _find_ignored(content: Mapping[str, Any]) -> list[str]:
-    strange = {name: value for name, value in content.items() if name not in _READ and value not in (None, {}, [])}
-    return [f"{name}: {value}" for name, value in strange.items() if _NEUTRAL.get(name, ...) != value]
 
 
 def _read_fsdp(kind: str, content: Mapping[str, Any]) -> tuple[list[str], list[str]]:

@@ -16,8 +16,6 @@ there, empty, before the job can start, so that training accepts the directory.
 A `RunStatus` combines both: Slurm has the queue and the nodes, the run directory has steps, losses and how it ended.
 
     runs/demo   job 17, RUNNING on n[1-2] (00:01:10 of 04:00:00), step 120 of 500, loss 0.4211, 1 restart
-
-    follow a log:  no file yet (the job is pending) ... "step 10/500 ..." ... "step 20/500 ..." ... the job is over: end
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ Whatever training would refuse is left out, by training's own rules (`strategy/c
     bf16, optimizer adafactor     yes        yes        -           yes
     bf16, optimizer in backward   yes        -          -           -       (not at all where gradients are clipped)
 
-Micro-batch sizes are not here: they are cheap to try once a variant is traced. Nor are AdamW's kernels: `auto`
-takes the fused one, which is a single pass over each tensor.
+Micro-batch sizes are not here: they are cheap to try once a variant is traced.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from seqfit.errors import PeerLost, PlanError, RecipeError, SeqfitError, TrainingFailed, describe_exit, did_you_mean
+from seqfit.errors import PeerLost, PlanError, RecipeError, TrainingFailed, describe_exit, did_you_mean
 from seqfit.hardware import find_card, probe_machine
 from seqfit.launch import is_launched
 from seqfit.planning import Cluster, GpuLayout, list_counts
@@ -267,21 +267,15 @@ def _wait(ranks: Sequence[ChildProcess], folder: Path) -> None:
                 break
         time.sleep(0.02)
     failed = {rank: code for rank, code in enumerate(codes) if code}
-    if failed:
-        raise _build_error(failed, folder)
-
-
-def _build_error(failed: Mapping[int, int], folder: Path) -> SeqfitError:
-    """The error that a rank has written comes before what it did to the others."""
-    for rank, code in failed.items():
+    for rank, code in failed.items():  # the error that a rank has written comes before what it did to the others
         mistake = (folder / str(rank)).with_suffix(MISTAKE)
         if mistake.is_file() and code != PeerLost.exit_code:
             kind = RecipeError if code == RecipeError.exit_code else TrainingFailed
-            return kind(mistake.read_text("utf-8"))
-    rank = next(iter(failed))
-    printed = "\n".join(read_last_lines(folder / f"{rank}.txt", _SHOWN_LINES))
-    return TrainingFailed(
-        f"rank {rank} {describe_exit(failed[rank])}, and printed:\n{printed}\n",
-        "a group is measured only if all its processes finish all steps",
-        "Fix that, or leave out this number of processes or this strategy",
-    )
+            raise kind(mistake.read_text("utf-8"))
+    for rank, code in failed.items():
+        printed = "\n".join(read_last_lines(folder / f"{rank}.txt", _SHOWN_LINES))
+        raise TrainingFailed(
+            f"rank {rank} {describe_exit(code)}, and printed:\n{printed}\n",
+            "a group is measured only if all its processes finish all steps",
+            "Fix that, or leave out this number of processes or this strategy",
+        )

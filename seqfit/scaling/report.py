@@ -346,12 +346,16 @@ def _build_table(title: str, unit: str, rows: Sequence[ScalingRow]) -> Table:
 
 
 def _build_cells(figures: ScalingFigures) -> list[str]:
+    memory = "-"
+    if figures.highest_bytes is not None:  # of the ranks that need least and most, if they differ
+        sizes = (figures.lowest_bytes, figures.highest_bytes)
+        memory = " to ".join(dict.fromkeys(format_bytes(size) for size in sizes if size is not None))
     return [
         format_seconds(figures.step_seconds),
         format_count(figures.tokens_per_second),
         format_share(figures.efficiency),
         *("-" if share is None else format_share(share) for share in (figures.communication_share, figures.imbalance)),
-        _format_memory(figures),
+        memory,
     ]
 
 
@@ -391,12 +395,3 @@ def describe_scaling_limits(rows: Sequence[ScalingRow]) -> list[str]:
         else:
             sentences.append(f"{where}: efficiency is still {share} with {count} GPUs.")
     return sentences
-
-
-def _format_memory(figures: ScalingFigures) -> str:
-    """Of the ranks that need least and most, if they differ; '-' if unknown."""
-    if figures.highest_bytes is None:
-        return "-"
-    highest = format_bytes(figures.highest_bytes)
-    lowest = highest if figures.lowest_bytes is None else format_bytes(figures.lowest_bytes)
-    return highest if lowest == highest else f"{lowest} to {highest}"
