@@ -88,8 +88,6 @@ def predict_layout(recipe: Recipe, card: Card | None, count: int) -> LayoutPredi
 
 def calibrate_machine(progress: Progress | None = None) -> Rates:
     """Measure this machine's device; later plans for it use the rates."""
-    from seqfit.planning.target import calibrate, store_rates
+    from seqfit.planning.target import calibrate
 
-    device, rates = calibrate(progress or (lambda *_: None))
-    store_rates(device, rates)
-    return rates
+    return calibrate(progress or (lambda *_: None))

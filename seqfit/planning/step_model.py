@@ -117,7 +117,7 @@ class StepModel:
         step = fake.built.step
         model = step.parallel.model.model
         block_bytes = [_size_of(block) for block in find_blocks(model, "a plan").values()]
-        self.batching = fake.batching
+        self.batching = fake.built.batching
         self.largest_block_bytes = max(*block_bytes, _size_of(model.get_input_embeddings()))  # FSDP gathers it at once
         self.in_blocks_bytes = sum(block_bytes)
         weights = [weight for weight in step.model.parameters() if weight.requires_grad]

@@ -148,12 +148,8 @@ def load_rates(device: str) -> Rates | None:
         return None
 
 
-def store_rates(device: str, rates: Rates) -> None:
-    _RATES.put(device, asdict(rates))
-
-
-def calibrate(progress: Progress = lambda *_: None) -> tuple[str, Rates]:
-    """Time the trials on this machine's device, which takes a minute; returns its name and its rates."""
+def calibrate(progress: Progress) -> Rates:
+    """Time the trials on this machine's device, which takes a minute, and store its rates."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     features, seconds = [], []
     for number, trial in enumerate(_TRIALS):
@@ -170,7 +166,9 @@ def calibrate(progress: Progress = lambda *_: None) -> tuple[str, Rates]:
         card = match_card(properties.name, properties.total_memory)
         name = "gpu" if card is None else card.key
     source = f"measured on this machine ({device.type}, {threads} thread{'' if threads == 1 else 's'})"
-    return name, replace(rates, source=source)
+    rates = replace(rates, source=source)
+    _RATES.put(name, asdict(rates))
+    return rates
 
 
 def fit_rates(

@@ -100,7 +100,13 @@ def fit_template(shapes: Sequence[Shape], tapes: Sequence[Tape], paths: Paths = 
         np.array([[block.bytes for block in tape.blocks] for tape in tapes], dtype=np.float64),
         in_loop=[block.kernel == PASSING for block in tapes[0].blocks],
     )
-    _fit_chunks(block_bytes, shapes, tapes, paths)
+    rows = [count_loss_rows(shape, paths) for shape in shapes]
+    expected = [(count, paths.chunked_vocabulary) for count in rows]
+    for number, blocks in enumerate(zip(*(tape.blocks for tape in tapes), strict=True)):
+        # The buffer of the loss, and what is as long: so many bytes for each row of a chunk.
+        if all(rows) and [block.shape for block in blocks] == expected and blocks[0].category in (LOSS, TEMPORARIES):
+            block_bytes[number] = 0
+            block_bytes[number, -1] = np.mean([block.bytes / count for block, count in zip(blocks, rows, strict=True)])
     kernels = [np.array([[k.flops, k.bytes, k.calls] for k in tape.kernels], dtype=np.float64) for tape in tapes]
     return Template(
         tape=tapes[0],
@@ -110,16 +116,6 @@ def fit_template(shapes: Sequence[Shape], tapes: Sequence[Tape], paths: Paths = 
         kernel_bytes=solve(np.array([values[:, 1] for values in kernels])),
         kernel_calls=solve(np.array([values[:, 2] for values in kernels])),
     )
-
-
-def _fit_chunks(block_bytes: _Matrix, shapes: Sequence[Shape], tapes: Sequence[Tape], paths: Paths) -> None:
-    """The buffer of the loss, and what is as long: so many bytes for each row of a chunk."""
-    rows = [count_loss_rows(shape, paths) for shape in shapes]
-    for number, blocks in enumerate(zip(*(tape.blocks for tape in tapes), strict=True)):
-        expected = [(count, paths.chunked_vocabulary) for count in rows]
-        if all(rows) and [block.shape for block in blocks] == expected and blocks[0].category in (LOSS, TEMPORARIES):
-            block_bytes[number] = 0
-            block_bytes[number, -1] = np.mean([block.bytes / count for block, count in zip(blocks, rows, strict=True)])
 
 
 def collapse(tape: Tape) -> Tape:
