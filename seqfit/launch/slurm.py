@@ -198,9 +198,9 @@ def find_job_folder(run: Path) -> Path:
     return next((place for place in (run, *run.absolute().parents[:2]) if (place / files.JOB).is_file()), run)
 
 
-def find_submitted(below: Path = Path("runs")) -> list[Path]:
+def find_submitted() -> list[Path]:
     depths = ("*", "*/*")  # runs/NAME, and runs/ARRAY/NAME
-    found = [path for depth in depths for path in below.glob(f"{depth}/{files.SUBMISSIONS}")]
+    found = [path for depth in depths for path in Path("runs").glob(f"{depth}/{files.SUBMISSIONS}")]
     return sorted(path.parent for path in found if path.stat().st_size > 0)
 
 

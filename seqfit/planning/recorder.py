@@ -108,8 +108,7 @@ class TapeRecorder(TorchDispatchMode):
         if self.phase == "forward":
             category = LOSS if len(self._places) <= 1 else ACTIVATIONS
         place = self._places[-1] if self._places else self._node or ""
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        block = MemoryBlock(storage.nbytes(), category, place, kernel, tuple(tensor.shape), dtype)
+        block = MemoryBlock(storage.nbytes(), category, place, kernel, tuple(tensor.shape))
         number = self._numbers[key] = self.tape.allocate(block)
         self._watched[key] = weakref.ref(storage, partial(self._gone, key))
         return number

@@ -30,7 +30,6 @@ class MemoryBlock:
     place: str  # the module that made it, "" outside of all
     kernel: str
     shape: tuple[int, ...] = ()
-    dtype: str = ""
 
 
 # By what limits them. "update" is the other work of the optimizer, which streams through all weights.
