@@ -140,10 +140,7 @@ def predict_cluster(
 
 
 def predict_stated(recipe: Recipe, card: Card | None, count: int) -> LayoutPrediction:
-    """The recipe's own strategy on one device, as ranks that share the rows of a batch, or as stages of a pipeline.
-
-    Without a card: on this machine's CPU.
-    """
+    """The recipe's own strategy on one device, as ranks or as stages; without a card on this machine's CPU."""
     strategy = load_strategy(recipe)
     check_processes(strategy, count)
     if card is None or count == 1:

@@ -83,10 +83,7 @@ def find_long_rows(
     missing_bytes: int = 0,
     is_estimate: bool = False,
 ) -> LongRows | None:
-    """None where a step takes less than a minute and fits.
-
-    `is_estimate`: the seconds are a lower bound, from FLOPs only.
-    """
+    """None where a step takes less than a minute and fits. `is_estimate`: the seconds are a lower bound, from FLOPs."""
     is_slow = step_seconds is not None and step_seconds > SLOW_SECONDS
     if not is_slow and missing_bytes <= 0:
         return None

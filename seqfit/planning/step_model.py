@@ -39,10 +39,7 @@ _OTHER_PATH = 1.5  # what another path through attention may take more: kept sco
 
 @dataclass(frozen=True)
 class RegimeModel:
-    """The template of one regime, of two micro-batches, read as a step of any number.
-
-    `single`: a micro-batch is the only one of its step, not a later one.
-    """
+    """The template of one regime, of two micro-batches, read as a step of any number; `single`: of only one."""
 
     template: Template
     gradient_bytes: int  # of all trainable weights
@@ -108,10 +105,7 @@ class RegimeModel:
 
 
 class StepModel:
-    """A step of any micro-batches: a template for each regime, traced when a shape of it is first needed.
-
-    Pickled into another process, it rebuilds its fake step when needed.
-    """
+    """A step of any micro-batches: a template for each regime, traced when a shape of it is first needed."""
 
     def __init__(self, fake: FakeStep, first: Shape) -> None:
         step = fake.built.step
@@ -130,7 +124,7 @@ class StepModel:
         self._first = self._of(first)
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_fake": None}
+        return vars(self) | {"_fake": None}  # another process builds it when it needs it
 
     @property
     def template(self) -> Template:

@@ -196,10 +196,7 @@ def list_groups(
 
 
 def _change(recipe: Recipe, parallel: str, growth: int, *, is_single: bool) -> Recipe:
-    """With this parallel strategy, and a global batch `growth` times as large; other fields of the strategy stay.
-
-    One process does not offload: that is for shards.
-    """
+    """With this parallel strategy, and a global batch `growth` times as large. One process does not offload shards."""
     fields = {"name": recipe.strategy} if isinstance(recipe.strategy, str) else dict(recipe.strategy or {})
     train = recipe.train
     if train.batch_tokens is not None:
