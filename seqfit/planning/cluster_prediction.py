@@ -14,7 +14,7 @@ None of this has been compared with a cluster.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -202,7 +202,7 @@ def _trace(
     recipe: Recipe, target: Target, layouts: Sequence[GpuLayout], progress: Progress = lambda *_: None
 ) -> _Traced:
     """`layouts`: what the strategy has to allow, where it is chosen here."""
-    request = replace(build_request(recipe, target, progress=progress), layouts=(ONE_GPU,))
+    request = build_request(recipe, target, progress=progress)
     chosen = search_quickly(request, layouts) if recipe.strategy is None else None
     strategy = load_strategy(recipe) if chosen is None else chosen[0]
     precision = choose_precision_name(strategy, target, request.allow)

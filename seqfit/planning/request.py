@@ -50,7 +50,7 @@ def make_plan(
         check_processes(stated, 1)
     request = build_request(recipe, target, assumed, progress=progress)
     predicted = None if stated is None or stated.offload else _predict_stated(request, stated)
-    plan = search(replace(request, fixed={}), progress)
+    plan = search(request, progress)
     if stated is not None and stated.offload:
         plan = replace(plan, events=[*plan.events, _OFFLOAD_STATED])
     return summarise_plan(request, plan, predicted)

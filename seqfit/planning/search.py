@@ -37,13 +37,7 @@ import numpy.typing as npt
 from seqfit.errors import PlanError, describe_error, describe_exit
 from seqfit.model import ModelConfig
 from seqfit.parallel import PaddingLimits, build_rule
-from seqfit.planning.candidates import (
-    Variant,
-    build_variant,
-    find_open_layouts,
-    find_refusals,
-    list_variants,
-)
+from seqfit.planning.candidates import Variant, build_variant, find_open_layouts, find_refusals, list_variants
 from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, GpuLayout, build_card_link, memory_change
 from seqfit.planning.fake_step import FakeStep, StepSpec, build_meta_model
 from seqfit.planning.memory import Memory, explain_peak, measure_steps
