@@ -29,7 +29,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -63,15 +63,13 @@ _MARGIN = 1.04  # what the allocator adds before it is replayed
 _REPLAYED_STEPS = 24
 _EQUALLY_FAST = 0.02  # no prediction is better than that
 
-Q = TypeVar("Q")
-V = TypeVar("V")
-M = TypeVar("M")
 
-
-class Tracers(Generic[Q, V, M]):
+class Tracers:
     """Traces variants of one request; the second process runs the same `trace`."""
 
-    def __init__(self, request: Q, trace: Callable[[Q, V], M], *, second_process: bool) -> None:
+    def __init__(
+        self, request: PlanRequest, trace: Callable[[PlanRequest, Variant], StepModel], *, second_process: bool
+    ) -> None:
         self._request = request
         self._trace = trace
         self._may_start = second_process and usable_cores() > 1
@@ -85,8 +83,8 @@ class Tracers(Generic[Q, V, M]):
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def trace(self, variants: Sequence[V], after_each: Callable[[], None]) -> dict[V, M]:
-        waiting, done = deque(variants), dict[V, M]()
+    def trace(self, variants: Sequence[Variant], after_each: Callable[[], None]) -> dict[Variant, StepModel]:
+        waiting, done = deque(variants), dict[Variant, StepModel]()
         thread = None
         if self._may_start and len(variants) >= WORTH_IT:
             thread = threading.Thread(target=self._trace_in_second, args=(waiting, done), daemon=True)
@@ -117,7 +115,7 @@ class Tracers(Generic[Q, V, M]):
             self._end()
             thread.join()
 
-    def _trace_in_second(self, waiting: deque[V], done: dict[V, M]) -> None:
+    def _trace_in_second(self, waiting: deque[Variant], done: dict[Variant, StepModel]) -> None:
         try:
             second = self._start()
             assert second.stdin is not None
