@@ -33,11 +33,3 @@ def test_a_peak_is_what_was_there_and_the_highest_sum_of_what_came() -> None:
     step.run(batch)
     peak = measure_peak_bytes(step, batch)
     assert 4 * MIB < peak < 4 * MIB + 4096  # the weight and what is wasted; its gradient comes later and is smaller
-
-
-def test_a_padded_batch_has_real_padding() -> None:
-    (batch,) = draw_batch([Shape((2, 5), (3, 1), packed=False)]).micro_batches
-    assert batch.source_mask is not None
-    assert batch.source_mask.sum(1).tolist() == [2, 5]
-    assert (batch.labels == -100).sum(1).tolist() == [0, 2]
-    assert int(batch.source_ids.max()) > 2
