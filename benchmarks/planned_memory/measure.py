@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchma
 from benchmarks.engine.sides import read_memory_bytes
 from benchmarks.engine.table import describe_in_words, describe_machine, read_results, update_readme, write_results
 from benchmarks.planned_memory.cases import CASES, Case
-from seqfit.planning.fake_step import FakeStep
-from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
+from seqfit.planning.fake_step import FakeStep, build_real_step, measure_peak_bytes
+from seqfit.planning.shape import draw_batch
 from seqfit.units import format_bytes
 
 HERE = Path(__file__).parent

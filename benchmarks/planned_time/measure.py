@@ -30,11 +30,11 @@ import torch
 from benchmarks.engine.table import describe_in_words, describe_machine, read_results, update_readme, write_results
 from benchmarks.planned_memory.measure import describe
 from benchmarks.planned_time.cases import CASES, Case
-from seqfit.planning.calibration import load_rates
-from seqfit.planning.fake_step import FakeStep
-from seqfit.planning.measured import build_real_step, draw_batch
+from seqfit.planning.fake_step import FakeStep, build_real_step
 from seqfit.planning.plan import calibrate_machine
+from seqfit.planning.shape import draw_batch
 from seqfit.planning.step_model import model_step
+from seqfit.planning.target import load_rates
 from seqfit.units import format_seconds
 
 HERE = Path(__file__).parent

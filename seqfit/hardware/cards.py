@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from seqfit.errors import PlanError
 from seqfit.units import format_bytes
@@ -141,19 +141,15 @@ def find_card(name: str) -> Card:
     if matching:
         keys = ", ".join(card.key for card in matching)
         raise PlanError(f"'{name}' could be {keys}", "they differ in memory or speed", "Give one of these names")
-    raise PlanError(f"'{name}' is not in the table of GPUs", f"known are {', '.join(cards)}", _advice(wanted))
+    plain = {plain_card_name(key): key for key in cards}  # with a common 'rtx' everything would be close
+    close = [plain[found] for found in difflib.get_close_matches(wanted, plain, n=3, cutoff=0.6)]
+    advice = f"Did you mean {' or '.join(close)}?" if close else "Give one of these names"
+    raise PlanError(f"'{name}' is not in the table of GPUs", f"known are {', '.join(cards)}", advice)
 
 
 def _leading_pieces(key: str) -> set[str]:
     pieces = key.split("-")
     return {plain_card_name("".join(pieces[:count])) for count in range(1, len(pieces))} - {""}
-
-
-def _advice(wanted: str) -> str:
-    """By plain names, because a common 'rtx' would make everything close."""
-    plain = {plain_card_name(card.key): card.key for card in load_cards().values()}
-    close = [plain[found] for found in difflib.get_close_matches(wanted, plain, n=3, cutoff=0.6)]
-    return f"Did you mean {' or '.join(close)}?" if close else "Give one of these names"
 
 
 def match_card(name: str, memory_bytes: int) -> Card | None:
@@ -177,6 +173,7 @@ def cards_table() -> str:
 
 
 def _row(card: Card) -> str:
+    rates = [card.flops_per_second.get(precision) for precision in get_args(CardPrecision)]
     cells = [
         f"`{card.key}`",
         card.name if card.devices == 1 else f"{card.name}, one of {card.devices} dies",
@@ -185,16 +182,11 @@ def _row(card: Card) -> str:
         format_bytes(card.memory_bytes),
         format_bytes(card.usable_bytes) + ("" if card.torch_bytes is not None else " (est.)"),
         f"{card.bandwidth_bytes_per_second / 1e9:.0f}",
-        *(_rate(card, precision) for precision in ("fp32", "tf32", "fp16", "bf16")),
+        *("none" if rate is None else f"{rate / 1e12:g}" for rate in rates),
         _link(card),
         card.source,
     ]
     return f"| {' | '.join(cells)} |"
-
-
-def _rate(card: Card, precision: CardPrecision) -> str:
-    rate = card.flops_per_second.get(precision)
-    return "none" if rate is None else f"{rate / 1e12:g}"
 
 
 def _link(card: Card) -> str:

@@ -140,7 +140,6 @@ class Machine:
 
 
 def probe_machine() -> Machine:
-    """Read /proc, the control groups and NVIDIA's driver."""
     limits = read_limits()
     cores = allowed_cores(limits)
     total, available = _host_memory()
@@ -174,14 +173,11 @@ def _host_memory() -> tuple[int | None, int | None]:
 def read_processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The model as Linux names it; elsewhere what Python knows, at least the architecture."""
     try:
-        lines = cpuinfo.read_text("utf-8", errors="replace").splitlines()
+        text = cpuinfo.read_text("utf-8", errors="replace")
     except OSError:
-        lines = []
-    for line in lines:
-        field, _, value = line.partition(":")
-        if field.strip() == "model name":
-            return " ".join(value.split())
-    return platform.processor() or platform.machine()
+        text = ""
+    found = re.search(r"^\s*model name\s*:(.*)", text, re.MULTILINE)
+    return " ".join(found[1].split()) if found else platform.processor() or platform.machine()
 
 
 def read_driver() -> Driver:

@@ -46,8 +46,6 @@ _PARALLEL = {"NO": None, "MULTI_GPU": "ddp", "MULTI_CPU": "ddp", "FSDP": "fsdp",
 
 @dataclass(frozen=True)
 class AccelerateFile:
-    """What of the file is used."""
-
     place: LaunchSpec
     overrides: list[str]
     ignored: list[str] = field(default_factory=list)  # settings
@@ -62,7 +60,9 @@ def read_accelerate_file(path: Path) -> AccelerateFile:
             f"seqfit supports {', '.join(_PARALLEL)}",
             "Use seqfit train --nproc N instead of the file",
         )
-    overrides, ignored = [], _find_ignored(content)
+    strange = {name: value for name, value in content.items() if name not in _READ and value not in (None, {}, [])}
+    ignored = [f"{name}: {value}" for name, value in strange.items() if _NEUTRAL.get(name, ...) != value]
+    overrides = []
     stage = (content.get("deepspeed_config") or {}).get("zero_stage", 2)
     parallel = "ddp" if kind == "DEEPSPEED" and stage == 0 else _PARALLEL[kind]  # ZeRO-0 shards nothing
     if parallel is not None:
@@ -115,23 +115,14 @@ def _read_place(path: Path, content: Mapping[str, Any]) -> LaunchSpec:
     return LaunchSpec(processes // machines, machines, int(content.get("machine_rank", 0)), address, port)
 
 
-def _find_ignored(content: Mapping[str, Any]) -> list[str]:
-    strange = {name: value for name, value in content.items() if name not in _READ and value not in (None, {}, [])}
-    return [f"{name}: {value}" for name, value in strange.items() if _NEUTRAL.get(name, ...) != value]
-
-
 def _read_fsdp(kind: str, content: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     part = content.get("fsdp_config") or {}
     if kind != "FSDP":
         return [], [f"fsdp_config (distributed_type is {kind})"] if part else []
-    overrides = []
-    if part.get("fsdp_offload_params"):
-        overrides.append("strategy.offload=true")
-    if part.get("fsdp_activation_checkpointing"):
-        overrides.append("strategy.recompute=blocks")
-    used = ("fsdp_offload_params", "fsdp_activation_checkpointing")
-    left = [f"fsdp_config.{name}: {value}" for name, value in part.items() if name not in used]
-    return overrides, [f"{text} (blocks and root are sharded by FSDP2)" for text in left]
+    used = {"fsdp_offload_params": "offload=true", "fsdp_activation_checkpointing": "recompute=blocks"}
+    overrides = [f"strategy.{override}" for name, override in used.items() if part.get(name)]
+    left = [(name, value) for name, value in part.items() if name not in used]
+    return overrides, [f"fsdp_config.{name}: {value} (blocks and root are sharded by FSDP2)" for name, value in left]
 
 
 def _read_deepspeed(kind: str, content: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -139,7 +130,16 @@ def _read_deepspeed(kind: str, content: Mapping[str, Any]) -> tuple[list[str], l
     part = content.get("deepspeed_config") or {}
     if kind != "DEEPSPEED":
         return [], [f"deepspeed_config (distributed_type is {kind})"] if part else []
-    overrides, ignored = _choose_sharding(part.get("zero_stage", 2))
+    overrides, ignored = [], []
+    stage = part.get("zero_stage", 2)
+    if stage in _STAGES and importlib.util.find_spec("deepspeed") is not None:
+        overrides.append(f"strategy.sharding=zero{stage}")
+    elif stage in _STAGES:
+        note = "" if stage == 3 else ", and also weights"
+        ignored.append(
+            f"deepspeed_config.zero_stage: {stage} (DeepSpeed is not installed, pip install 'seqfit[deepspeed]': "
+            f"torch's FSDP2 shards gradients and state{note})"
+        )
     for name, value in part.items():
         if name == "zero_stage" and value in (0, *_STAGES):
             continue
@@ -150,15 +150,3 @@ def _read_deepspeed(kind: str, content: Mapping[str, Any]) -> tuple[list[str], l
         elif value not in ("none", None) and value is not False:
             ignored.append(f"deepspeed_config.{name}: {value}")
     return list(dict.fromkeys(overrides)), ignored
-
-
-def _choose_sharding(stage: Any) -> tuple[list[str], list[str]]:
-    if stage not in _STAGES:
-        return [], []
-    if importlib.util.find_spec("deepspeed") is not None:
-        return [f"strategy.sharding=zero{stage}"], []
-    note = "" if stage == 3 else ", and also weights"
-    return [], [
-        f"deepspeed_config.zero_stage: {stage} (DeepSpeed is not installed, pip install 'seqfit[deepspeed]': torch's "
-        f"FSDP2 shards gradients and state{note})"
-    ]

@@ -21,8 +21,6 @@ from seqfit.tasks import head_of
 from seqfit.units import format_bytes, format_count
 from seqfit.validation import load_checked_recipe
 
-_DownloadProgress = Callable[[str, int, int | None], None]
-
 _SMALL = ["*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"]  # config and tokenizer
 _WEIGHTS = ("*.safetensors", "*.bin")  # in the order of preference
 
@@ -32,25 +30,23 @@ def download(
     overrides: Sequence[str] = (),
     *,
     tokenize: bool = True,
-    progress: _DownloadProgress | None = None,
+    progress: Callable[[str, int, int | None], None] | None = None,
 ) -> Iterator[str]:
     """Everything that training with this recipe reads; yields a line per part."""
     loaded = load_checked_recipe(recipe, overrides)
-    from seqfit.model import ModelConfig, load_position_limit, load_tokenizer  # imports torch
+    from seqfit.data import find_tables, prepare_data
+    from seqfit.model import ModelConfig, build_text_encoder, load_position_limit, load_tokenizer  # imports torch
 
-    ModelConfig.load(
-        loaded.model, head_of(loaded.task)
-    )  # a model of the recipe's kind, before its weights are downloaded
+    ModelConfig.load(loaded.model, head_of(loaded.task))  # of the recipe's kind, before its weights are downloaded
     yield _fetch_model(loaded.model)
     if loaded.model.tokenizer is not None:
         where = loaded.model.tokenizer
         yield _describe("tokenizer", where, _find_folder("tokenizer", where, _SMALL))
     tokenizer = load_tokenizer(loaded.model)
-    yield from _fetch_tables(loaded)
+    for source in loaded.sources:
+        tables = find_tables(source)  # downloads where the source is on the Hub
+        yield f"data: {source.path or f'{source.hub}, from the Hub'} ({', '.join(tables)})"
     if tokenize:
-        from seqfit.data import prepare_data
-        from seqfit.model import build_text_encoder
-
         limit = load_position_limit(loaded.model)
         encoder = build_text_encoder(tokenizer)
         prepared = prepare_data(loaded, tokenizer, SPLITS, encoder=encoder, position_limit=limit, progress=progress)
@@ -77,37 +73,21 @@ def _find_folder(what: str, location: str, patterns: Sequence[str]) -> Path:
     if Path(location).is_dir():
         return Path(location)
     use_hub()
-    return _download(what, location, [*patterns, *(["*.py"] if is_remote_code_trusted() else [])])
-
-
-def _describe(what: str, location: str, folder: Path) -> str:
-    size = format_bytes(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
-    return f"{what}: {location}, {size}" + ("" if folder == Path(location) else f" in {folder}")
-
-
-def _download(what: str, name: str, patterns: list[str]) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    code = ["*.py"] if is_remote_code_trusted() else []
     try:
-        return Path(snapshot_download(name, allow_patterns=patterns))
+        return Path(snapshot_download(location, allow_patterns=[*patterns, *code]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = (str(error).strip() or "no message").splitlines()[0].rstrip(".")
         raise ModelError(
-            f"the {what} '{name}' can't be downloaded ({_first_line(error)})",
+            f"the {what} '{location}' can't be downloaded ({type(error).__name__}: {reason})",
             "prefetch needs the network, and the exact name on the Hub",
             "Run it on a login node, correct the name, or log in with 'hf auth login' if it is private",
         ) from error
 
 
-def _fetch_tables(recipe: Recipe) -> Iterator[str]:
-    from seqfit.data import find_tables
-
-    for source in recipe.sources:
-        tables = find_tables(source)  # downloads where the source is on the Hub
-        found = ", ".join(tables)
-        where = source.path or f"{source.hub}, from the Hub"
-        yield f"data: {where} ({found})"
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0].rstrip('.')}"
+def _describe(what: str, location: str, folder: Path) -> str:
+    size = format_bytes(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
+    return f"{what}: {location}, {size}" + ("" if folder == Path(location) else f" in {folder}")

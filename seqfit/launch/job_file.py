@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,12 +27,11 @@ from seqfit import __version__
 from seqfit.errors import Stopped
 from seqfit.hub import is_remote_code_trusted
 from seqfit.launch.local import OWN_FAULT, SIGNALS
-from seqfit.launch.site import Resources, Scratch, Site
+from seqfit.launch.site import Resources, Site
 from seqfit.launch.slurm import SUBMITTED_RUNS
 from seqfit.rundir import RankNotes, files
 
 _PASSED_ON = ("SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "SEQFIT_PREDICTION")
-_EXCLUSIVE = ["# Two repeats on one node would slow each other down.", "#SBATCH --exclusive"]
 
 
 def list_environment() -> dict[str, str]:
@@ -56,7 +55,6 @@ class JobRequest:
 
     @property
     def text(self) -> str:
-        """Of the job file."""
         return build_job_file(self)
 
     @property
@@ -71,7 +69,6 @@ class JobWork:
 
     opening: str
     options: list[str]  # of sbatch
-    which: list[str]  # lines that set $run
     exports: list[str]
     command: list[str]  # that each node runs last
     progress: str  # a command whose output changes whenever more is safely done
@@ -97,13 +94,12 @@ def _python(site: Site) -> str:
 def _train(job: JobRequest) -> JobWork:
     site = job.site
     grace = max(site.grace_seconds - 20, 10)  # srun and the script need the rest
-    more = "".join(f" {shlex.quote(argument)}" for argument in [*job.train_options, *_trust(job)])
+    more = "".join(f" {shlex.quote(argument)}" for argument in job.train_options) + _trust(job)
     rendezvous = '--rdzv-backend c10d --rdzv-endpoint "$head:$port" --rdzv-id "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"'
     many, one = f"Trains the {len(job.runs)} runs that {SUBMITTED_RUNS} lists", "Trains the run in this folder"
     return JobWork(
         opening=many if job.is_array else one,
         options=[],
-        which=_which_run(job),
         exports=[
             "# Training checks that so many processes take part.",
             f"export SEQFIT_PROCESSES=$((SLURM_NNODES * {job.resources.processes_per_node}))",
@@ -128,13 +124,12 @@ def _train(job: JobRequest) -> JobWork:
 
 def _compare(job: JobRequest) -> JobWork:
     folder = shlex.quote(str(job.folder))
-    more = "".join(f" {argument}" for argument in _trust(job))
+    exclusive = ["# Two repeats on one node would slow each other down.", "#SBATCH --exclusive"]
     return JobWork(
         opening=f"Compares strategies: the {len(job.runs)} repeats of {SUBMITTED_RUNS}, every candidate once in each",
-        options=[] if job.resources.gpus_per_node else _EXCLUSIVE,
-        which=_which_run(job),
+        options=[] if job.resources.gpus_per_node else exclusive,
         exports=["export run"],
-        command=[f'exec {_python(job.site)} -m seqfit compare {folder} --repeat "$SLURM_ARRAY_TASK_ID"{more}'],
+        command=[f'exec {_python(job.site)} -m seqfit compare {folder} --repeat "$SLURM_ARRAY_TASK_ID"{_trust(job)}'],
         progress='cat "$run/outcomes.jsonl" 2>/dev/null | wc -l',
         unit="trial",
         on_stop="The interrupted trial starts again later.",
@@ -142,8 +137,8 @@ def _compare(job: JobRequest) -> JobWork:
     )
 
 
-def _trust(job: JobRequest) -> list[str]:
-    return ["--trust-remote-code"] if job.trusts_remote_code else []
+def _trust(job: JobRequest) -> str:
+    return " --trust-remote-code" if job.trusts_remote_code else ""
 
 
 def _which_run(job: JobRequest) -> list[str]:
@@ -171,7 +166,7 @@ def build_job_file(job: JobRequest) -> str:
     parts = [
         _opening(job, work),
         _options(job, work),
-        work.which,
+        _which_run(job),
         _environment(job, work),
         _on_node(job, work),
         _start(work),
@@ -194,38 +189,36 @@ def _options(job: JobRequest, work: JobWork) -> list[str]:
     gpus = f"{site.gpu_type}:{resources.gpus_per_node}" if site.gpu_type else str(resources.gpus_per_node)
     log = files.slurm_log("%A_%a" if job.is_array else "%j")
     lines = [
-        _option("job-name", "".join(job.folder.name.split()) or "seqfit"),
-        *_given("account", site.account),
-        *_given("partition", resources.partition),
-        *_given("qos", site.qos),
-        *_given("constraint", site.constraint),
-        *_given("time", resources.time),
-        *_given("array", f"0-{len(job.runs) - 1}" if job.is_array else None),
-        _option("nodes", resources.nodes),
+        *_option("job-name", "".join(job.folder.name.split()) or "seqfit"),
+        *_option("account", site.account),
+        *_option("partition", resources.partition),
+        *_option("qos", site.qos),
+        *_option("constraint", site.constraint),
+        *_option("time", resources.time),
+        *_option("array", f"0-{len(job.runs) - 1}" if job.is_array else None),
+        *_option("nodes", resources.nodes),
         "# One task per node: it starts the processes of its node.",
-        _option("ntasks-per-node", 1),
-        _option("cpus-per-task", resources.cpus_per_node),
-        *_given("gpus-per-node", gpus if resources.gpus_per_node else None),
-        *_given("mem", resources.memory),
+        *_option("ntasks-per-node", 1),
+        *_option("cpus-per-task", resources.cpus_per_node),
+        *_option("gpus-per-node", gpus if resources.gpus_per_node else None),
+        *_option("mem", resources.memory),
         *work.options,
         "# A job that is requeued appends to its log.",
-        _option("output", f"{str(job.folder).replace('%', '%%')}/{log}"),
-        _option("open-mode", "append"),
+        *_option("output", f"{str(job.folder).replace('%', '%%')}/{log}"),
+        *_option("open-mode", "append"),
         "# Slurm requeues the job after a preemption, 'scontrol requeue' or a node failure.",
         "#SBATCH --requeue",
         f"# {site.grace_seconds} s before the time limit it gets a signal to stop. {work.on_stop}",
-        _option("signal", f"USR1@{site.grace_seconds}"),
+        *_option("signal", f"USR1@{site.grace_seconds}"),
     ]
     return [*lines, *(f"#SBATCH {option}" for option in site.sbatch)]
 
 
-def _option(name: str, value: object) -> str:
+def _option(name: str, value: object | None) -> list[str]:
+    if value is None:
+        return []
     text = str(value)
-    return f"#SBATCH --{name}={text}" if text.split() == [text] else f'#SBATCH --{name}="{text}"'
-
-
-def _given(name: str, value: object | None) -> list[str]:
-    return [] if value is None else [_option(name, value)]
+    return [f"#SBATCH --{name}={text}" if text.split() == [text] else f'#SBATCH --{name}="{text}"']
 
 
 def _environment(job: JobRequest, work: JobWork) -> list[str]:
@@ -240,22 +233,14 @@ def _environment(job: JobRequest, work: JobWork) -> list[str]:
 
 
 def _on_node(job: JobRequest, work: JobWork) -> list[str]:
-    copies = _copy_lines(job.site.scratch) if job.site.scratch else []
-    return [
-        "# What every node runs.",
-        "on_node() {",
-        *(f"  {line}" for line in [*job.site.setup, *copies, *work.command]),
-        "}",
-        "export -f on_node",
-    ]
-
-
-def _copy_lines(scratch: Scratch) -> Iterable[str]:
-    for name in scratch.folders:
-        place = f'"{scratch.directory}/seqfit-$SLURM_JOB_ID/{name}"'  # another job on the same node has its own
-        source = f"${{{name}:-{_DEFAULT_FOLDERS[name]}}}"
-        yield f'mkdir -p {place} && cp -a "{source}/." {place} || exit 1'
-        yield f"export {name}={place}"
+    lines, scratch = [*job.site.setup], job.site.scratch
+    if scratch is not None:
+        for name in scratch.folders:
+            place = f'"{scratch.directory}/seqfit-$SLURM_JOB_ID/{name}"'  # another job on the same node has its own
+            source = f"${{{name}:-{_DEFAULT_FOLDERS[name]}}}"
+            lines += [f'mkdir -p {place} && cp -a "{source}/." {place} || exit 1', f"export {name}={place}"]
+    inside = [f"  {line}" for line in [*lines, *work.command]]
+    return ["# What every node runs.", "on_node() {", *inside, "}", "export -f on_node"]
 
 
 def _start(work: JobWork) -> list[str]:

@@ -69,7 +69,15 @@ def launch_local(argv: Sequence[str], run: Path, place: LaunchSpec, *, max_resta
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
-    _check(place)
+    if place.processes < 1:
+        given = f"--nproc is {place.processes}"
+        raise RecipeError(given, "a run has at least one process", "Give a number from 1")
+    if is_launched():
+        raise RecipeError(
+            "--nproc is given inside torchrun, srun or accelerate",
+            "these have already started the processes",
+            "Omit --nproc",
+        )
     with tempfile.TemporaryDirectory(prefix="seqfit-") as logs, _environment(place, logs):
         config = _configure(Path(logs), place, max_restarts, grace_seconds)
         try:
@@ -88,18 +96,6 @@ def launch_local(argv: Sequence[str], run: Path, place: LaunchSpec, *, max_resta
             raise Stopped(message) from None
 
 
-def _check(place: LaunchSpec) -> None:
-    if place.processes < 1:
-        given = f"--nproc is {place.processes}"
-        raise RecipeError(given, "a run has at least one process", "Give a number from 1")
-    if is_launched():
-        raise RecipeError(
-            "--nproc is given inside torchrun, srun or accelerate",
-            "these have already started the processes",
-            "Omit --nproc",
-        )
-
-
 def _configure(logs: Path, place: LaunchSpec, max_restarts: int, grace_seconds: int) -> Any:
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, Std
     from torch.distributed.launcher.api import LaunchConfig
@@ -109,6 +105,8 @@ def _configure(logs: Path, place: LaunchSpec, max_restarts: int, grace_seconds: 
     if place.machines > 1:
         rendezvous = {"rdzv_backend": "static", "rdzv_endpoint": f"{place.address}:{place.port}"}
         rendezvous |= {"rdzv_configs": {"rank": place.number}}
+    # Those that stop the run: not a hangup under nohup, nor a Ctrl-C that a script's `&` ignores.
+    signals = select_handled(known_signals(*SIGNALS.split(",")))
     others = range(0 if place.number else 1, place.processes)  # the first process of all has the terminal
     return LaunchConfig(
         min_nodes=place.machines,
@@ -116,16 +114,11 @@ def _configure(logs: Path, place: LaunchSpec, max_restarts: int, grace_seconds: 
         nproc_per_node=place.processes,
         run_id="seqfit" if place.machines > 1 else uuid.uuid4().hex,
         max_restarts=max_restarts,
-        signals_to_handle=_name_signals(),
+        signals_to_handle=",".join(number.name for number in signals),
         shutdown_timeout=grace_seconds,
         logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=dict.fromkeys(others, Std.ALL) or Std.NONE),
         **rendezvous,
     )
-
-
-def _name_signals() -> str:
-    """Those that stop the run: not a hangup under nohup, nor a Ctrl-C that a script's `&` ignores."""
-    return ",".join(number.name for number in select_handled(known_signals(*SIGNALS.split(","))))
 
 
 @contextmanager
@@ -169,7 +162,6 @@ OWN_FAULT = 200  # above 128 + any signal
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Start this node's processes, wait for them, and return the exit code."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost node would fill pages with frames
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -186,7 +178,10 @@ def main(arguments: Sequence[str]) -> int:
         return choose_code([failure.exitcode for failure in failures])
     except SignalException:
         _ignore_signals(options.signals_to_handle)
-        _wait_for_processes(options.shutdown_timeout or 30)
+        import psutil
+
+        # torchrun waits for its processes, unless a second signal reaches it meanwhile; they may be writing a snapshot.
+        psutil.wait_procs(psutil.Process().children(), timeout=options.shutdown_timeout or 30)
         return Stopped.exit_code
     except RendezvousError as error:
         print(f"error: the rendezvous node is gone ({error})", file=sys.stderr)
@@ -206,13 +201,6 @@ def _ignore_signals(names: str) -> None:
     """srun ends all nodes as soon as one has failed: from here on that must not change the code."""
     for number in known_signals(*names.split(",")):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _wait_for_processes(seconds: float) -> None:
-    """torchrun waits for its processes, unless a second signal reaches it meanwhile; they may be writing a snapshot."""
-    import psutil
-
-    psutil.wait_procs(psutil.Process().children(), timeout=seconds)
 
 
 if __name__ == "__main__":

@@ -184,7 +184,6 @@ class Resources:
 
     @property
     def cpus_per_node(self) -> int:
-        """Shared by the processes of a node."""
         return self.processes_per_node * self.cpus_per_process
 
     @classmethod
@@ -201,7 +200,16 @@ class Resources:
         memory: str | None = None,
     ) -> Self:
         """The given options, and the site's settings for the others."""
-        _check_counts(nodes, gpus_per_node, processes_per_node, cpus_per_process)
+        least = {
+            "--nodes": (nodes, 1),
+            "--gpus-per-node": (gpus_per_node, 0),
+            "--processes-per-node": (processes_per_node, 1),
+            "--cpus-per-process": (cpus_per_process, 1),
+        }
+        for option, (given, smallest) in least.items():
+            if given is not None and given < smallest:
+                change = f"Give {option} {max(smallest, 1)}"
+                raise RecipeError(f"{option} is {given}", f"it is at least {smallest}", change)
         if gpus_per_node and processes_per_node not in (None, gpus_per_node):
             raise RecipeError(
                 f"--processes-per-node is {processes_per_node} and --gpus-per-node {gpus_per_node}",
@@ -217,18 +225,6 @@ class Resources:
             partition=_checked_word("--partition", partition) or site.partition,
             memory=_checked_word("--memory", memory) or site.memory,
         )
-
-
-def _check_counts(nodes: int, gpus_per_node: int, processes_per_node: int | None, cpus_per_process: int | None) -> None:
-    least = {
-        "--nodes": (nodes, 1),
-        "--gpus-per-node": (gpus_per_node, 0),
-        "--processes-per-node": (processes_per_node, 1),
-        "--cpus-per-process": (cpus_per_process, 1),
-    }
-    for option, (count, smallest) in least.items():
-        if count is not None and count < smallest:
-            raise RecipeError(f"{option} is {count}", f"it is at least {smallest}", f"Give {option} {max(smallest, 1)}")
 
 
 def _checked_time(time: str | None) -> str | None:

@@ -16,8 +16,6 @@ there, empty, before the job can start, so that training accepts the directory.
 A `RunStatus` combines both: Slurm has the queue and the nodes, the run directory has steps, losses and how it ended.
 
     runs/demo   job 17, RUNNING on n[1-2] (00:01:10 of 04:00:00), step 120 of 500, loss 0.4211, 1 restart
-
-    follow a log:  no file yet (the job is pending) ... "step 10/500 ..." ... "step 20/500 ..." ... the job is over: end
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from seqfit.errors import RecipeError, RunError
@@ -113,7 +111,6 @@ def wait_for_end(job: str) -> JobState | None:
 
 
 def parse_job(text: str) -> JobState:
-    """The fields that matter of `scontrol --oneliner show job`."""
     fields = dict(re.findall(r"(?:^|\s)(\w+)=(\S*)", text))
     reason = fields.get("Reason", "None")
     nodes = fields.get("NodeList", "(null)")
@@ -125,17 +122,6 @@ def parse_job(text: str) -> JobState:
         elapsed=fields.get("RunTime", ""),
         limit=fields.get("TimeLimit", ""),
     )
-
-
-def cancel_job(job: str) -> None:
-    """Training takes a snapshot if the cluster leaves it the time."""
-    done = _run(["scancel", job])
-    if done.returncode != 0 and _UNKNOWN_JOB not in done.stderr:
-        raise RunError(
-            f"job {job} can't be cancelled: {_last_line(done.stderr)}",
-            "only its owner can cancel a job",
-            f"Try: scancel {job}",
-        )
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -160,7 +146,6 @@ def _last_line(text: str) -> str:
 
 
 SUBMITTED_RUNS = "runs.txt"  # of an array: one run directory per line
-_DEPTHS = ("*", "*/*")  # runs/NAME, and runs/ARRAY/NAME
 
 
 @dataclass(frozen=True)
@@ -213,9 +198,9 @@ def find_job_folder(run: Path) -> Path:
     return next((place for place in (run, *run.absolute().parents[:2]) if (place / files.JOB).is_file()), run)
 
 
-def find_submitted(below: Path = Path("runs")) -> list[Path]:
-    """All submitted runs, by name."""
-    found = [path for depth in _DEPTHS for path in below.glob(f"{depth}/{files.SUBMISSIONS}")]
+def find_submitted() -> list[Path]:
+    depths = ("*", "*/*")  # runs/NAME, and runs/ARRAY/NAME
+    found = [path for depth in depths for path in Path("runs").glob(f"{depth}/{files.SUBMISSIONS}")]
     return sorted(path.parent for path in found if path.stat().st_size > 0)
 
 
@@ -233,7 +218,6 @@ class RunStatus:
 
     @property
     def queue(self) -> str:
-        """The state in Slurm, in a few words."""
         if self.job is None:
             return self.no_slurm or "not in the queue"
         if self.job.is_running and self.job.nodes:
@@ -247,7 +231,6 @@ class RunStatus:
 
     @property
     def next_step(self) -> str:
-        """What to do next, as a command where there is one."""
         run = quote(self.run)
         if self.status == "finished":
             return f"seqfit evaluate {run}"
@@ -264,19 +247,16 @@ def read_statuses(places: Iterable[Path]) -> list[RunStatus]:
 
 
 def read_status(run: Path) -> RunStatus:
-    """From Slurm, if it is here, and from the run directory."""
     submission = last_submission(run)
     no_slurm = "" if has_slurm() else "Slurm is not on this machine"
     job = None if no_slurm else find_job(submission.job)
+    queued = RunStatus(run, submission, job, no_slurm, None, None, None, None, job.restarts if job else 0)
     if not (run / files.MANIFEST).is_file():
-        return RunStatus(run, submission, job, no_slurm, None, None, None, None, job.restarts if job else 0)
+        return queued
     opened = Run(run)
     manifest, steps = opened.manifest, opened.steps()
-    return RunStatus(
-        run=run,
-        submission=submission,
-        job=job,
-        no_slurm=no_slurm,
+    return replace(
+        queued,
         status=opened.status,
         step=steps[-1]["step"] if steps else 0,
         total_steps=manifest.get("total_steps"),
@@ -294,7 +274,13 @@ def cancel_runs(places: Iterable[Path]) -> Iterator[str]:
         if known is not None and known.is_over:
             yield f"{run}: job {job} is over ({known.state}): nothing to cancel"
             continue
-        cancel_job(job)
+        done = _run(["scancel", job])  # training takes a snapshot if the cluster leaves it the time
+        if done.returncode != 0 and _UNKNOWN_JOB not in done.stderr:
+            raise RunError(
+                f"job {job} can't be cancelled: {_last_line(done.stderr)}",
+                "only its owner can cancel a job",
+                f"Try: scancel {job}",
+            )
         if read_status(run).status == "finished":
             yield f"{run} is finished; its job {job} was still ending and is cancelled"
         else:

@@ -69,8 +69,6 @@ def _check_source(source: SourceRecipe) -> None:
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job that Slurm has accepted."""
-
     job: str
     folder: Path  # of the job file
     runs: Sequence[Path]
@@ -78,8 +76,6 @@ class Submitted:
 
 @dataclass(frozen=True)
 class ArrayRun:
-    """One run of a job."""
-
     recipe: Recipe | str | Path | Mapping[str, Any]
     overrides: Sequence[str]
     where: str = ""  # its source, for messages: 'sweep.txt, line 2'

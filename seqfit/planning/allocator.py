@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from seqfit.units import format_bytes
@@ -64,8 +63,6 @@ class AllocationFailed(Exception):
         )
         self.key = key
         self.requested_bytes = requested_bytes
-        self.allocated_bytes = allocated_bytes
-        self.reserved_bytes = reserved_bytes
         self.capacity_bytes = capacity_bytes
 
 
@@ -153,6 +150,7 @@ class CachingAllocator:
         self.peak_allocated_bytes = 0
         self.peak_reserved_bytes = 0
         self.cache_releases = 0  # how often the GPU was full and cached segments were returned
+        self.out_of_memory: AllocationFailed | None = None  # the request that did not fit, where a replay ended early
         # A large rest is split off where `remaining > 1 MiB` in torch; sizes are multiples of 512 bytes.
         self._small, self._large = _Pool(ROUNDING_BYTES), _Pool(SMALL_REQUEST_BYTES + ROUNDING_BYTES)
         self._live: dict[int, _Block | None] = {}  # None: a storage of no bytes
@@ -208,20 +206,9 @@ class CachingAllocator:
             pool.free = [entry for entry in pool.free if entry[1] not in gone]
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """The result of a sequence of requests; `out_of_memory` is the request that did not fit, where it ended early."""
-
-    peak_allocated_bytes: int
-    peak_reserved_bytes: int
-    cache_releases: int
-    out_of_memory: AllocationFailed | None
-
-
-def replay(events: Iterable[Allocate | Free], capacity_bytes: int | None = None) -> Replayed:
+def replay(events: Iterable[Allocate | Free], capacity_bytes: int | None = None) -> CachingAllocator:
     """Run events through a fresh allocator, up to the first request that the GPU cannot hold."""
     allocator = CachingAllocator(capacity_bytes)
-    failure = None
     try:
         for event in events:
             if isinstance(event, Allocate):
@@ -229,5 +216,5 @@ def replay(events: Iterable[Allocate | Free], capacity_bytes: int | None = None)
             else:
                 allocator.free(event.key)
     except AllocationFailed as error:
-        failure = error
-    return Replayed(allocator.peak_allocated_bytes, allocator.peak_reserved_bytes, allocator.cache_releases, failure)
+        allocator.out_of_memory = error
+    return allocator

@@ -13,8 +13,7 @@ Whatever training would refuse is left out, by training's own rules (`strategy/c
     bf16, optimizer adafactor     yes        yes        -           yes
     bf16, optimizer in backward   yes        -          -           -       (not at all where gradients are clipped)
 
-Micro-batch sizes are not here: they are cheap to try once a variant is traced. Nor are AdamW's kernels: `auto`
-takes the fused one, which is a single pass over each tensor.
+Micro-batch sizes are not here: they are cheap to try once a variant is traced.
 """
 
 from __future__ import annotations
@@ -28,14 +27,12 @@ from transformers import PreTrainedModel
 
 from seqfit.errors import ModelError
 from seqfit.parallel import SHORT_ON_GPU, check_can_split
-from seqfit.planning.cluster import DATAPARALLEL, OFFLOAD, ONE_GPU, GpuLayout
+from seqfit.planning.cluster import DATAPARALLEL, OFFLOAD, ONE_GPU, GpuLayout, list_counts
 from seqfit.planning.report import Refusal
-from seqfit.recipe import Mistake, ModelRecipe, TrainRecipe
+from seqfit.recipe import ModelRecipe, TrainRecipe
 from seqfit.strategy import Strategy, find_conflicts
 
 _SHARING = {"parallel", "sharding", "offload", "pipeline_schedule", "pipeline_balance"}  # fields of several processes
-_LORA_RANK = 16
-_EIGHT_BIT = ("optimizer", "8bit")
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Variant:
     @property
     def traced(self) -> Variant:
         """The variant that is traced for it: 8-bit state is a rule on top of plain AdamW (`shrink_template`)."""
-        return replace(self, fields=tuple(field for field in self.fields if field != _EIGHT_BIT))
+        return replace(self, fields=tuple(field for field in self.fields if field != ("optimizer", "8bit")))
 
     @property
     def strategy(self) -> Strategy:
@@ -58,12 +55,9 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """As tables name it."""
-        named = [
-            self.precision,
-            *(_describe_field(name, value) for name, value in self.fields if _describe_field(name, value)),
-        ]
-        return ", ".join([*named, *(["trimmed vocabulary"] if self.vocabulary else [])])
+        fields = [_describe_field(name, value) for name, value in self.fields]
+        named = [self.precision, *fields, "trimmed vocabulary" if self.vocabulary else ""]
+        return ", ".join(filter(None, named))
 
 
 def list_variants(
@@ -77,7 +71,6 @@ def list_variants(
     kept_tokens: int | None,
     longest: int,
 ) -> tuple[list[Variant], list[Refusal]]:
-    """Every combination worth a trace, the plainest first."""
     allowed = set(allow)
     refusals = [*_refuse(allowed, train, model, has_bf16=has_bf16, on_gpu=on_gpu)]
     precisions = _precisions(allowed, fixed, on_gpu=on_gpu, has_bf16=has_bf16)
@@ -105,22 +98,18 @@ def build_variant(strategy: Strategy, precision: str) -> Variant:
 
 
 def _leave_out(variants: Iterable[Variant], train: TrainRecipe) -> tuple[list[Variant], list[Refusal]]:
-    """What one process would refuse, each reason once."""
+    """What one process would refuse, each reason once, with its field as labels name it: 'optimizer in backward'."""
     kept: list[Variant] = []
     reasons: dict[str, str] = {}
     for variant in variants:
         strategy = variant.strategy
         found = find_conflicts(strategy, train, processes=1)
-        reasons |= {str(mistake): _name_field(mistake, strategy) for mistake in found}
+        for mistake in found:
+            field = str(mistake.path[-1])
+            reasons[str(mistake)] = _describe_field(field, getattr(strategy, field)) or field
         if not found:
             kept.append(variant)
     return kept, [Refusal(what, why) for why, what in reasons.items()]
-
-
-def _name_field(mistake: Mistake, strategy: Strategy) -> str:
-    """As labels name it: 'optimizer in backward' for a mistake in strategy.optimizer_in_backward."""
-    field = str(mistake.path[-1])
-    return _describe_field(field, getattr(strategy, field)) or field
 
 
 def _build(fields: Mapping[str, Any], precision: str) -> Variant:
@@ -150,14 +139,13 @@ def _lossless(fixed: Mapping[str, Any], *, short: bool) -> dict[str, list[Any]]:
 
 
 def _lossy(allowed: set[str], model: ModelRecipe, train: TrainRecipe) -> Iterator[dict[str, Any]]:
-    """What the recipe allows to differ, one at a time."""
     for optimizer in ("adafactor", "8bit"):
         if optimizer in allowed and train.optimizer.name == "adamw":
             yield {"optimizer": optimizer}
     if "freeze" in allowed and not model.freeze:
         yield {"freeze": ["embeddings"]}
     if "lora" in allowed and model.lora is None:
-        yield {"lora_rank": _LORA_RANK}
+        yield {"lora_rank": 16}
 
 
 def _refuse(
@@ -202,21 +190,14 @@ def list_layouts(count: int) -> tuple[GpuLayout, ...]:
     """One GPU, every parallel strategy on two, four, ... and all of them, and nn.DataParallel on all."""
     if count == 1:
         return (ONE_GPU,)
-    counts = [number for number in (2**power for power in range(1, count.bit_length())) if number < count]
-    layouts = [
-        GpuLayout(parallel, number) for number in (*counts, count) for parallel in (*GpuLayout.STRATEGIES, OFFLOAD)
-    ]
+    parallels = (*GpuLayout.STRATEGIES, OFFLOAD)
+    layouts = [GpuLayout(parallel, number) for number in list_counts(count)[1:] for parallel in parallels]
     return (ONE_GPU, *layouts, GpuLayout(DATAPARALLEL, count))
-
-
-def lay_out_strategy(strategy: Strategy, layout: GpuLayout) -> Strategy:
-    return strategy.model_copy(update=layout.fields)
 
 
 def find_refusals(strategy: Strategy, layout: GpuLayout, train: TrainRecipe) -> list[str]:
     """Why training would not accept a strategy on this layout, whatever the model."""
-    found = find_conflicts(lay_out_strategy(strategy, layout), train, layout.count)
-    return list(map(str, found))
+    return list(map(str, find_conflicts(strategy.model_copy(update=layout.fields), train, layout.count)))
 
 
 def find_open_layouts(

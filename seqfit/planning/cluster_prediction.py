@@ -13,8 +13,8 @@ None of this has been compared with a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -24,7 +24,6 @@ from seqfit.data import CostModel
 from seqfit.errors import RecipeError
 from seqfit.hardware import Card, probe_machine
 from seqfit.model import read_model_shape
-from seqfit.parallel import build_rule
 from seqfit.planning.candidates import Variant, build_variant, find_refusals
 from seqfit.planning.cluster import (
     OFFLOAD,
@@ -48,7 +47,7 @@ from seqfit.planning.tape import CATEGORIES
 from seqfit.planning.target import Target, card_target, cpu_target
 from seqfit.planning.timing import Rates
 from seqfit.progress import Progress
-from seqfit.recipe import Recipe, TrainRecipe, report_mistakes
+from seqfit.recipe import Recipe, report_mistakes
 from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.units import format_bytes
 
@@ -57,8 +56,6 @@ _SAMPLED_STEPS = 12  # of the data's, whose mean is a step
 
 @dataclass(frozen=True)
 class ClusterPrediction:
-    """A row for each strategy, kind of scaling and number of GPUs."""
-
     card: str
     capacity_bytes: int
     strategy: str  # as tables name it
@@ -84,8 +81,7 @@ class _Traced:
         return sum(map(len, self.steps)) / len(self.steps)
 
     def split(self, steps: Sequence[npt.NDArray[np.int64]]) -> list[list[Shape]]:
-        rule = build_rule(self.strategy, self.model.batching, self.request.limits)
-        return self.request.workload.split(rule, steps)
+        return self.request.split(self.strategy, self.model.batching, steps)
 
     def predict_memory(self, layout: GpuLayout, micro_batches: list[list[Shape]]) -> tuple[int, dict[str, int]]:
         """Of one GPU: the largest micro-batch on the allocator, changed by what the layout splits or keeps longer; and
@@ -118,7 +114,9 @@ def predict_cluster(
     check_precision(target, stated.precision)  # before the data are read
     most = cluster.max_gpus
     layouts = [] if most == 1 else [_choose_layout(stated, parallel, most) for parallel in strategies]
-    _check_layouts(stated, layouts, recipe.train)
+    reasons = dict.fromkeys(reason for layout in layouts for reason in find_refusals(stated, layout, recipe.train))
+    if reasons:
+        raise RecipeError(report_mistakes("The strategy", list(reasons)))
     traced = _trace(recipe, target, layouts, progress)
     counts = list_counts(most)
     shares: dict[int, _Share] = {}
@@ -142,10 +140,7 @@ def predict_cluster(
 
 
 def predict_stated(recipe: Recipe, card: Card | None, count: int) -> LayoutPrediction:
-    """The recipe's own strategy on one device, as ranks that share the rows of a batch, or as stages of a pipeline.
-
-    Without a card: on this machine's CPU.
-    """
+    """The recipe's own strategy on one device, as ranks or as stages; without a card on this machine's CPU."""
     strategy = load_strategy(recipe)
     check_processes(strategy, count)
     if card is None or count == 1:
@@ -175,7 +170,6 @@ def _predict_one(recipe: Recipe, strategy: Strategy, target: Target) -> LayoutPr
 
 
 def check_fit(total_bytes: int, capacity_bytes: int) -> tuple[bool, str]:
-    """Whether it fits; if not, how much memory is missing."""
     short_bytes = total_bytes - capacity_bytes
     return short_bytes <= 0, "" if short_bytes <= 0 else f"misses by {format_bytes(short_bytes)}"
 
@@ -204,18 +198,11 @@ def _choose_layout(strategy: Strategy, parallel: str, count: int) -> GpuLayout:
     return GpuLayout(OFFLOAD if strategy.offload and parallel == "fsdp" else parallel, count)
 
 
-def _check_layouts(strategy: Strategy, layouts: Sequence[GpuLayout], train: TrainRecipe) -> None:
-    """As training refuses them."""
-    reasons = dict.fromkeys(reason for layout in layouts for reason in find_refusals(strategy, layout, train))
-    if reasons:
-        raise RecipeError(report_mistakes("The strategy", list(reasons)))
-
-
 def _trace(
     recipe: Recipe, target: Target, layouts: Sequence[GpuLayout], progress: Progress = lambda *_: None
 ) -> _Traced:
     """`layouts`: what the strategy has to allow, where it is chosen here."""
-    request = replace(build_request(recipe, target, progress=progress), layouts=(ONE_GPU,))
+    request = build_request(recipe, target, progress=progress)
     chosen = search_quickly(request, layouts) if recipe.strategy is None else None
     strategy = load_strategy(recipe) if chosen is None else chosen[0]
     precision = choose_precision_name(strategy, target, request.allow)
@@ -266,21 +253,17 @@ def _build_row(
     seconds, communication = work.predict_step(layout, cluster.link(count))
     tokens = traced.request.workload.real_tokens(traced.steps) / len(traced.steps)
     rate = tokens * grows / seconds
+    highest_bytes, _ = traced.predict_memory(layout, share.micro_batches)
     figures = ScalingFigures(
         step_seconds=seconds,
         tokens_per_second=rate,
         efficiency=rate / (count * (tokens / shares[1].step_seconds)),
         communication_share=communication / seconds,
         imbalance=share.imbalance,
-        highest_bytes=traced.predict_memory(layout, share.micro_batches)[0],
+        highest_bytes=highest_bytes,
     )
     examples = traced.examples * grows
-    note = ", ".join(_find_notes(figures, cluster, examples, count))
-    return ScalingRow(parallel, count, kind, examples, measured=None, predicted=figures, note=note)
-
-
-def _find_notes(figures: ScalingFigures, cluster: Cluster, examples: float, count: int) -> Iterator[str]:
-    if figures.highest_bytes is not None and figures.highest_bytes > cluster.card.usable_bytes:
-        yield "does not fit"
+    notes = ["does not fit"] if highest_bytes > cluster.card.usable_bytes else []
     if count > examples:
-        yield f"{count - int(examples)} without an example"
+        notes.append(f"{count - int(examples)} without an example")
+    return ScalingRow(parallel, count, kind, examples, measured=None, predicted=figures, note=", ".join(notes))

@@ -35,8 +35,6 @@ from seqfit.step import find_cpu_bf16
 
 @dataclass(frozen=True)
 class DeviceRules:
-    """What a device allocates and keeps, where it differs from the CPU."""
-
     kind: str = "cpu"
     dropout_mask_bytes: int | None = None
     autocast_to_fp32: bool = False
@@ -49,7 +47,6 @@ class DeviceRules:
     bf16_products_in_fp32: bool = False
 
     def keeps_input(self, kernel: str) -> bool:
-        """Whether a kernel's input lives as long as its output."""
         return self.softmax_keeps_input and kernel in ("_softmax", "_log_softmax")
 
     def mask_bytes(self, kernel: str, shape: tuple[int, ...]) -> int | None:
@@ -100,26 +97,20 @@ GPU_RULES = DeviceRules(
     bias_workspace_bytes=2**20,  # CUDABlas.cpp, CUBLASLT_WORKSPACE_SIZE: 1,024 KiB where nothing is set
     sorts_embedding_rows=True,
 )
-_HOPPER_WORKSPACE_BYTES = 32 * 2**20
 
 
 def rules_for(kind: str, *, compute_capability: float | None = None, torch_version: str | None = None) -> DeviceRules:
-    """The rules of a CPU or a GPU, of its generation and of an older torch."""
     if kind == "cpu":
         return replace(CPU_RULES, bf16_products_in_fp32=True) if find_cpu_bf16() == "emulated" else CPU_RULES
     rules = GPU_RULES
     if compute_capability is not None and compute_capability >= 9:
-        rules = replace(rules, workspace_bytes=_HOPPER_WORKSPACE_BYTES)
-    if torch_version is not None and _version(torch_version) <= (1, 10):
+        rules = replace(rules, workspace_bytes=32 * 2**20)
+    version = None if torch_version is None else tuple(map(int, torch_version.split(".")[:2]))
+    if version is not None and version <= (1, 10):
         rules = replace(rules, softmax_keeps_input=True)
-    if torch_version is not None and _version(torch_version) < (2, 0):
+    if version is not None and version < (2, 0):
         rules = replace(rules, memory_efficient=False, gradients_stay=True)
     return rules
-
-
-def _version(text: str) -> tuple[int, int]:
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)
 
 
 # at::autocast's fp32 lists for CUDA that the models meet (aten/src/ATen/autocast_mode.h, AT_FORALL_FP32)
@@ -156,15 +147,11 @@ class _AutocastToFp32(TorchFunctionMode):
         kwargs = kwargs or {}
         if torch.is_autocast_enabled("cpu"):
             if func in _IN_FP32:
-                args = tuple(map(_to_fp32, args))
+                halves = (torch.float16, torch.bfloat16)
+                args = tuple(a.float() if isinstance(a, torch.Tensor) and a.dtype in halves else a for a in args)
             elif func in _SOFTMAX and kwargs.get("dtype") is None and args[0].dtype != torch.float32:
                 kwargs = {**kwargs, "dtype": torch.float32}
         return func(*args, **kwargs)
-
-
-def _to_fp32(value: Any) -> Any:
-    is_half = isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
-    return value.float() if is_half else value
 
 
 class _EfficientAttention(TorchFunctionMode):

@@ -17,6 +17,7 @@ words, and a timeline of the step's memory.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -63,11 +64,7 @@ def measure_tape(tape: Tape, rules: DeviceRules, *, context_bytes: int = 0) -> M
 
 
 def measure_steps(
-    steps: Sequence[Sequence[Tape]],
-    rules: DeviceRules,
-    *,
-    context_bytes: int = 0,
-    capacity_bytes: int | None = None,
+    steps: Sequence[Sequence[Tape]], rules: DeviceRules, *, context_bytes: int = 0, capacity_bytes: int | None = None
 ) -> Memory:
     """The peak over steps whose micro-batches have the shapes of these tapes, of one model and strategy."""
     largest = max((tape for step in steps for tape in step), key=lambda tape: tape.peak_bytes)
@@ -148,9 +145,6 @@ class _Sequence:
             yield Free(self._keys.pop(number))
 
 
-_TIMELINE_POINTS = 400
-
-
 def explain_peak(tape: Tape, label: str, memory: Memory, *, fits: bool) -> PeakBreakdown:
     """What the peak of a traced step consists of; `memory` is what was predicted of it."""
     live = tape.live_at_peak()
@@ -172,7 +166,7 @@ def explain_peak(tape: Tape, label: str, memory: Memory, *, fits: bool) -> PeakB
 def trace_timeline(tape: Tape) -> tuple[list[str], dict[str, list[int]]]:
     """Phases, and live bytes by category, at points spread evenly over the events."""
     first = tape.parts[0] if tape.parts else 0
-    points = np.unique(np.linspace(first, len(tape.events) - 1, _TIMELINE_POINTS).astype(int))
+    points = np.unique(np.linspace(first, len(tape.events) - 1, 400).astype(int))
     points = np.union1d(points, [int(tape.live_bytes().argmax())])
     sums = dict.fromkeys(CATEGORIES, 0)
     timeline: dict[str, list[int]] = {category: [] for category in CATEGORIES}
@@ -183,29 +177,18 @@ def trace_timeline(tape: Tape) -> tuple[list[str], dict[str, list[int]]]:
         if number in wanted:
             for category, total in sums.items():
                 timeline[category].append(total)
-    return _phases_at(tape, points.tolist()), timeline
-
-
-def _phases_at(tape: Tape, points: list[int]) -> list[str]:
-    phases, span = [], 0
-    for point in points:
-        while span + 1 < len(tape.spans) and tape.spans[span + 1].first_event <= point:
-            span += 1
-        phases.append(tape.spans[span].phase)
-    return phases
+    starts = [span.first_event for span in tape.spans]
+    return [tape.spans[max(bisect_right(starts, point) - 1, 0)].phase for point in points.tolist()], timeline
 
 
 def _category_part(category: str, live: list[MemoryBlock]) -> MemoryPart:
     blocks = [block for block in live if block.category == category]
-    total = sum(block.bytes for block in blocks)
-    if category not in (ACTIVATIONS, TEMPORARIES, LOSS):
-        return MemoryPart(category, total)
-    places = _group(blocks, lambda block: _place(block.place))
     children = []
-    for place, inside in places.items():
-        kinds = [MemoryPart(kind, _sum(part)) for kind, part in _group(inside, _kind).items()]
-        children.append(MemoryPart(place, _sum(inside), sorted(kinds, key=lambda part: -part.bytes)))
-    return MemoryPart(category, total, sorted(children, key=lambda part: -part.bytes))
+    if category in (ACTIVATIONS, TEMPORARIES, LOSS):
+        for place, inside in _group(blocks, lambda block: _place(block.place)).items():
+            kinds = [MemoryPart(kind, _sum(part)) for kind, part in _group(inside, _kind).items()]
+            children.append(MemoryPart(place, _sum(inside), sorted(kinds, key=lambda part: -part.bytes)))
+    return MemoryPart(category, _sum(blocks), sorted(children, key=lambda part: -part.bytes))
 
 
 def _group(blocks: Iterable[MemoryBlock], name: Callable[[MemoryBlock], str]) -> dict[str, list[MemoryBlock]]:
@@ -250,7 +233,6 @@ def is_scores(block: MemoryBlock) -> bool:
 
 
 def _name_cause(live: list[MemoryBlock]) -> str:
-    """The largest single cause in words, with its share of the peak."""
     total = max(_sum(live), 1)
     causes = {
         "attention scores and bias, which grow with the square of the sequence length": _sum(

@@ -73,8 +73,8 @@ def predict_layout(recipe: Recipe, card: Card | None, count: int) -> LayoutPredi
     options: dict[str, Any] = {"comparison": [None if card is None else card.key, count]}
     if card is None:
         machine = probe_machine()
-        options |= {"machine": (machine.processor, machine.cores, machine.memory_bytes)}
-        options |= {"experience": stamp_experience()}
+        place = machine.processor, machine.cores, machine.memory_bytes
+        options |= {"machine": place, "experience": stamp_experience()}
     key = plan_key(recipe, options)
     try:
         return LayoutPrediction(**_LAYOUTS.get(key))
@@ -88,8 +88,6 @@ def predict_layout(recipe: Recipe, card: Card | None, count: int) -> LayoutPredi
 
 def calibrate_machine(progress: Progress | None = None) -> Rates:
     """Measure this machine's device; later plans for it use the rates."""
-    from seqfit.planning.calibration import calibrate, store_rates
+    from seqfit.planning.target import calibrate
 
-    device, rates = calibrate(progress or (lambda *_: None))
-    store_rates(device, rates)
-    return rates
+    return calibrate(progress or (lambda *_: None))

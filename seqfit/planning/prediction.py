@@ -33,13 +33,12 @@ from seqfit.data import CostModel, PreparedData, TokenizedSplit
 from seqfit.errors import describe_error
 from seqfit.hardware import match_card, probe_machine, should_return
 from seqfit.model import ModelConfig, read_model_shape
-from seqfit.planning.calibration import LEAST_STEPS, read_factor, record_run
 from seqfit.planning.fake_step import import_for_traces
-from seqfit.planning.memory import CONTEXT_BYTES, Memory
+from seqfit.planning.memory import CONTEXT_BYTES
 from seqfit.planning.report import plan_key
 from seqfit.planning.request import build_request, choose_precision_name
 from seqfit.planning.search import PlanRequest, predict_strategy_quickly, search_quickly
-from seqfit.planning.target import Target, card_target, cpu_target
+from seqfit.planning.target import LEAST_STEPS, Target, card_target, cpu_target, read_factor, record_run
 from seqfit.planning.timing import TimeLimitReached, time_limit
 from seqfit.recipe import Recipe, TrainRecipe
 from seqfit.rundir import EventKind, optional_work, records
@@ -49,7 +48,6 @@ from seqfit.telemetry import read_resident_bytes
 from seqfit.units import format_bytes, format_seconds, format_share
 
 SLOW_SECONDS = 60.0  # of a step
-_WHOLE_PERCENT = 95
 _ROUND_LIMITS = (8192, 4096, 2048, 1024, 512, 256, 128)
 
 _Lengths = npt.NDArray[np.int32]
@@ -85,15 +83,12 @@ def find_long_rows(
     missing_bytes: int = 0,
     is_estimate: bool = False,
 ) -> LongRows | None:
-    """None where a step takes less than a minute and fits.
-
-    `is_estimate`: the seconds are a lower bound, from FLOPs only.
-    """
+    """None where a step takes less than a minute and fits. `is_estimate`: the seconds are a lower bound, from FLOPs."""
     is_slow = step_seconds is not None and step_seconds > SLOW_SECONDS
     if not is_slow and missing_bytes <= 0:
         return None
     lengths = split.source_lengths
-    longest, most = int(lengths.max()), int(np.percentile(lengths, _WHOLE_PERCENT, method="higher"))
+    longest, most = int(lengths.max()), int(np.percentile(lengths, 95, method="higher"))
     least = "at least " if is_estimate else ""
     takes = [f"take {least}{format_seconds(step_seconds or 0)}"] if is_slow else []
     if missing_bytes > 0:
@@ -125,23 +120,19 @@ def _advise(
         return f"{smaller} task.max_source_tokens needs less memory; `seqfit plan` shows what fits"
     shape, _ = read_model_shape(config)
     cost = CostModel() if shape is None else shape.cost_model()
+
+    def mean_cost(sources: _Lengths) -> float:
+        steps = _steps_per_epoch(recipe.train, sources + split.target_lengths)
+        return float(cost.costs(sources, split.target_lengths).sum()) / steps
+
     for limit in _ROUND_LIMITS:
-        seconds = step_seconds * _measure_saving(recipe.train, split, cost, limit)
+        share = mean_cost(np.minimum(split.source_lengths, limit)) / mean_cost(split.source_lengths)
+        seconds = step_seconds * share
         if seconds <= SLOW_SECONDS:
             truncated = format_share(float((split.source_lengths > limit).mean()))
             takes = f"takes about {format_seconds(seconds)} per step and truncates {truncated} of the rows"
             return f"task.max_source_tokens={limit} {takes}; {others}"
     return f"No length limit brings it below a minute; {others.replace(' without truncating', '')}"
-
-
-def _measure_saving(train: TrainRecipe, split: TokenizedSplit, cost: CostModel, limit: int) -> float:
-    """The share of its cost that a mean step keeps where sources have at most `limit` tokens."""
-
-    def mean_cost(sources: _Lengths) -> float:
-        steps = _steps_per_epoch(train, sources + split.target_lengths)
-        return float(cost.costs(sources, split.target_lengths).sum()) / steps
-
-    return mean_cost(np.minimum(split.source_lengths, limit)) / mean_cost(split.source_lengths)
 
 
 def _steps_per_epoch(train: TrainRecipe, lengths: _Lengths) -> float:
@@ -170,7 +161,6 @@ class RunPrediction:
     long_rows: LongRows | None = None  # where a step is slow or does not fit
 
     def record(self, steps: int, measured_step_seconds: float) -> None:
-        """Store how long the steps of a run took, for later predictions."""
         if self.predicted_step_seconds and steps >= LEAST_STEPS:
             record_run(
                 self.device,
@@ -304,19 +294,15 @@ def _read_stored(key: str, events: list[records.PlainEvent]) -> dict[str, Any] |
 
 
 def _predict(recipe: Recipe, strategy: Strategy, request: PlanRequest) -> dict[str, Any]:
-    if recipe.strategy is None:
-        chosen = search_quickly(request)
-        if chosen is not None:
-            planned, memory, seconds = chosen
-            fields = planned.model_dump(mode="json", exclude_defaults=True)
-            return {"strategy": fields, "seconds": seconds, **_count_bytes(memory)}
-    precision = choose_precision_name(strategy, request.target, request.allow)
-    memory, seconds = predict_strategy_quickly(request, strategy, precision)
-    return {"strategy": None, "seconds": seconds, **_count_bytes(memory)}
-
-
-def _count_bytes(memory: Memory) -> dict[str, Any]:
-    return {"bytes": memory.reserved_bytes, "total": memory.total_bytes, "parts": memory.parts}
+    chosen, fields = search_quickly(request) if recipe.strategy is None else None, None
+    if chosen is not None:
+        planned, memory, seconds = chosen
+        fields = planned.model_dump(mode="json", exclude_defaults=True)
+    else:
+        precision = choose_precision_name(strategy, request.target, request.allow)
+        memory, seconds = predict_strategy_quickly(request, strategy, precision)
+    sizes = {"bytes": memory.reserved_bytes, "total": memory.total_bytes, "parts": memory.parts}
+    return {"strategy": fields, "seconds": seconds, **sizes}
 
 
 def _describe(stated: Strategy, target: Target, found: dict[str, Any]) -> RunPrediction:

@@ -12,7 +12,7 @@ without a copy.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -46,9 +46,8 @@ class TapeRecorder(TorchDispatchMode):
         self._watched: dict[int, weakref.ref[Any]] = {}
         self._held: dict[int, list[int]] = {}  # block -> blocks that a device keeps as long as it
         self._late: set[int] = set()  # blocks that torch has freed, but the device's rule keeps
-        self._sum: tuple[int, int] | None = (
-            None  # a gradient's block, and the event that allocated its sum with another
-        )
+        # A gradient's block, and the event that allocated its sum with another.
+        self._sum: tuple[int, int] | None = None
         self._waits_for_end = False  # a backward is due, and no callback for its end is registered yet
         self._hooks = ExitStack()
 
@@ -105,30 +104,22 @@ class TapeRecorder(TorchDispatchMode):
         known = self._numbers.get(key)
         if known is not None:
             return known
-        block = MemoryBlock(
-            storage.nbytes(),
-            self._category(),
-            self._places[-1] if self._places else self._node or "",
-            kernel,
-            tuple(tensor.shape),
-            str(tensor.dtype).removeprefix("torch."),
-        )
+        category = TEMPORARIES
+        if self.phase == "forward":
+            category = LOSS if len(self._places) <= 1 else ACTIVATIONS
+        place = self._places[-1] if self._places else self._node or ""
+        block = MemoryBlock(storage.nbytes(), category, place, kernel, tuple(tensor.shape))
         number = self._numbers[key] = self.tape.allocate(block)
         self._watched[key] = weakref.ref(storage, partial(self._gone, key))
         return number
-
-    def _category(self) -> str:
-        if self.phase != "forward":
-            return TEMPORARIES
-        return LOSS if len(self._places) <= 1 else ACTIVATIONS
 
     def _gone(self, key: int, _reference: Any) -> None:
         number = self._numbers.pop(key)
         del self._watched[key]
         if any(number in held for held in self._held.values()):
             self._late.add(number)
-            return
-        self._free(number)
+        else:
+            self._free(number)
 
     def _free(self, number: int) -> None:
         self.tape.free(number)
@@ -199,20 +190,17 @@ class TapeRecorder(TorchDispatchMode):
             if node in seen:
                 continue
             seen.add(node)
-            node.register_prehook(self._node_begins(node.name()))
+            node.register_prehook(partial(self._node_begins, node.name()))
             node.register_hook(self._node_ends)
             waiting.extend(following for following, _ in node.next_functions if following is not None)
 
-    def _node_begins(self, name: str) -> Callable[[Any], None]:
-        def begin(_gradients: Any) -> None:
-            if self._waits_for_end:
-                self._waits_for_end = False
-                torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
-            self._settle_sum()
-            self._node = name
-            self.tape.mark("backward", name)
-
-        return begin
+    def _node_begins(self, name: str, _gradients: Any) -> None:
+        if self._waits_for_end:
+            self._waits_for_end = False
+            torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
+        self._settle_sum()
+        self._node = name
+        self.tape.mark("backward", name)
 
     def _node_ends(self, _outputs: Any, _gradients: Any) -> None:
         self._node = None

@@ -19,13 +19,10 @@ from seqfit.cache import JsonCache, cache_root
 from seqfit.recipe import Recipe
 
 _PLANS = JsonCache("plans", version=2)
-_CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
 class PlannedStrategy:
-    """One strategy on one layout, with its predicted memory and time."""
-
     label: str
     layout: str
     micro_batch_tokens: int
@@ -40,8 +37,6 @@ class PlannedStrategy:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A strategy or layout that was not tried, and why."""
-
     what: str
     why: str
     allow: str = ""  # what the recipe's allow: would have to name; "" where that would not help
@@ -49,14 +44,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class MemoryPart:
-    """A share of the peak, and what it consists of."""
-
     name: str
     bytes: int
     parts: list[MemoryPart] = field(default_factory=list)
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, MemoryPart]]:
-        """This part and all within it, each with its depth."""
         yield depth, self
         for part in self.parts:
             yield from part.walk(depth + 1)
@@ -110,8 +102,6 @@ class PlanReport:
 
 @dataclass(frozen=True)
 class LayoutPrediction:
-    """One layout of a recipe's own strategy."""
-
     peak_bytes: int  # of the GPU that needs most
     step_seconds: float
     tokens_per_second: float
@@ -128,7 +118,7 @@ def plan_key(recipe: Recipe, options: dict[str, Any]) -> str:
     """A hash; another one whenever the plan might differ."""
     files = [source.path for source in recipe.sources if source.path is not None]
     if recipe.model.path is not None:
-        files.append(str(Path(recipe.model.path) / _CONFIG))
+        files.append(str(Path(recipe.model.path) / "config.json"))
     facts = {
         "recipe": recipe.model_dump(mode="json"),
         "options": options,

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from seqfit.data import PreparedData, prepare_data
+import numpy as np
+
+from seqfit.data import Loader, PreparedData, prepare_data
 from seqfit.errors import PlanError
 from seqfit.model import ModelConfig, build_text_encoder, load_position_limit, load_tokenizer
 from seqfit.parallel import padding_limits
@@ -16,7 +18,7 @@ from seqfit.planning.cluster import ONE_GPU
 from seqfit.planning.memory import explain_peak
 from seqfit.planning.report import PeakBreakdown, PlannedStrategy, PlanReport
 from seqfit.planning.search import Plan, PlanCandidate, PlanRequest, predict_strategy, search
-from seqfit.planning.shape import Workload, assume_workload, build_workload
+from seqfit.planning.shape import Workload, assume_workload
 from seqfit.planning.target import Target
 from seqfit.progress import Progress
 from seqfit.recipe import Recipe
@@ -27,8 +29,6 @@ from seqfit.trimming import check_trimmable, choose_vocabulary, count_tokens, is
 from seqfit.units import format_bytes, format_share
 
 _OFFLOAD_STATED = "The recipe's strategy offloads weights to the host, which needs several GPUs: see the offload rows"
-
-
 _CPU = "CPU"  # the layout of a plan without a GPU
 
 
@@ -50,7 +50,7 @@ def make_plan(
         check_processes(stated, 1)
     request = build_request(recipe, target, assumed, progress=progress)
     predicted = None if stated is None or stated.offload else _predict_stated(request, stated)
-    plan = search(replace(request, fixed={}), progress)
+    plan = search(request, progress)
     if stated is not None and stated.offload:
         plan = replace(plan, events=[*plan.events, _OFFLOAD_STATED])
     return summarise_plan(request, plan, predicted)
@@ -108,7 +108,22 @@ def summarise_plan(
     target, chosen = request.target, plan.chosen
 
     def build(candidate: PlanCandidate, why_not: str = "") -> PlannedStrategy:
-        return _build_strategy(candidate, why_not, on_gpu=target.kind == "gpu")
+        fields = candidate.strategy.model_dump(exclude_defaults=True, exclude={"name"})
+        overrides = [f"strategy.{name}={_shown(value)}" for name, value in fields.items()]
+        if candidate.variant.vocabulary is not None:
+            overrides.append("model.trim_vocabulary=data")
+        return PlannedStrategy(
+            label=candidate.variant.label,
+            layout=str(candidate.layout) if target.kind == "gpu" else _CPU,
+            micro_batch_tokens=candidate.strategy.micro_batch_tokens,
+            micro_batches=candidate.micro_batches,
+            predicted_bytes=candidate.total_bytes,
+            predicted_step_seconds=candidate.step_seconds,
+            fits=candidate.fits,
+            overrides=overrides,
+            why_not=why_not,
+            by_formula=candidate.layout != ONE_GPU,
+        )
 
     # The chosen one as it was verified, the others as the polynomials predict them.
     strategies = [
@@ -149,16 +164,13 @@ def _find_workload(recipe: Recipe, assumed: AssumedLengths, data: PreparedData |
             total_steps=recipe.train.steps or 1,
         )
     assert data is not None
-    workload = build_workload(
-        data.splits["train"],
-        batch_examples=recipe.train.examples_per_step,
-        batch_tokens=recipe.train.batch_tokens,
-        seed=recipe.seed,
-        total_steps=0,
-        is_classifier=is_classifier,
-    )
-    steps = recipe.train.steps or max(1, round(recipe.train.passes * len(workload.steps)))
-    return replace(workload, total_steps=steps).with_longest(assumed.source_tokens, assumed.target_tokens)
+    split, train = data.splits["train"], recipe.train
+    batch = {"batch_examples": train.examples_per_step, "batch_tokens": train.batch_tokens}
+    steps = tuple(Loader.split_epoch(split, 0, **batch, seed=recipe.seed))  # in the order that training uses
+    targets = np.zeros_like(split.target_lengths) if is_classifier else split.target_lengths
+    total_steps = train.steps or max(1, round(train.passes * len(steps)))
+    workload = Workload(split.source_lengths, targets, steps, is_classifier, total_steps)
+    return workload.with_longest(assumed.source_tokens, assumed.target_tokens)
 
 
 def _predict_stated(request: PlanRequest, strategy: Strategy) -> tuple[PlannedStrategy, PeakBreakdown]:
@@ -180,25 +192,6 @@ def _predict_stated(request: PlanRequest, strategy: Strategy) -> tuple[PlannedSt
         why_not="" if fits else f"misses by {format_bytes(short)}" if short > 0 else str(memory.out_of_memory),
     )
     return planned, explain_peak(tape, label, memory, fits=fits)
-
-
-def _build_strategy(candidate: PlanCandidate, why_not: str, *, on_gpu: bool) -> PlannedStrategy:
-    fields = candidate.strategy.model_dump(exclude_defaults=True, exclude={"name"})
-    overrides = [f"strategy.{name}={_shown(value)}" for name, value in fields.items()]
-    if candidate.variant.vocabulary is not None:
-        overrides.append("model.trim_vocabulary=data")
-    return PlannedStrategy(
-        label=candidate.variant.label,
-        layout=str(candidate.layout) if on_gpu else _CPU,
-        micro_batch_tokens=candidate.strategy.micro_batch_tokens,
-        micro_batches=candidate.micro_batches,
-        predicted_bytes=candidate.total_bytes,
-        predicted_step_seconds=candidate.step_seconds,
-        fits=candidate.fits,
-        overrides=overrides,
-        why_not=why_not,
-        by_formula=candidate.layout != ONE_GPU,
-    )
 
 
 def _why_not(candidate: PlanCandidate, chosen: PlanCandidate | None) -> str:

@@ -29,7 +29,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,21 +37,8 @@ import numpy.typing as npt
 from seqfit.errors import PlanError, describe_error, describe_exit
 from seqfit.model import ModelConfig
 from seqfit.parallel import PaddingLimits, build_rule
-from seqfit.planning.candidates import (
-    Variant,
-    build_variant,
-    find_open_layouts,
-    find_refusals,
-    lay_out_strategy,
-    list_variants,
-)
-from seqfit.planning.cluster import (
-    DATAPARALLEL,
-    ONE_GPU,
-    GpuLayout,
-    build_card_link,
-    memory_change,
-)
+from seqfit.planning.candidates import Variant, build_variant, find_open_layouts, find_refusals, list_variants
+from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, GpuLayout, build_card_link, memory_change
 from seqfit.planning.fake_step import FakeStep, StepSpec, build_meta_model
 from seqfit.planning.memory import Memory, explain_peak, measure_steps
 from seqfit.planning.report import PeakBreakdown, Refusal
@@ -67,24 +54,22 @@ from seqfit.strategy import Batching, Strategy
 from seqfit.system import usable_cores
 from seqfit.units import format_bytes, format_seconds
 
+SERVE_TRACES = "from seqfit.planning.search import serve_traces; serve_traces()"  # what the second process runs
 _LEAST_PATIENCE_SECONDS = 10.0
 WORTH_IT = 4  # variants; with fewer, the second process would hardly have started
 _SMALLEST_BUDGET, _LARGEST_BUDGET = 512, 131_072  # tokens per micro-batch
 _HOST_BYTES = 600 * 2**20  # of a Python process with torch and transformers on a CPU, before the model
 _MARGIN = 1.04  # what the allocator adds before it is replayed
 _REPLAYED_STEPS = 24
-_MANY_LAYERS = 12
 _EQUALLY_FAST = 0.02  # no prediction is better than that
 
-Q = TypeVar("Q")
-V = TypeVar("V")
-M = TypeVar("M")
 
-
-class Tracers(Generic[Q, V, M]):
+class Tracers:
     """Traces variants of one request; the second process runs the same `trace`."""
 
-    def __init__(self, request: Q, trace: Callable[[Q, V], M], *, second_process: bool) -> None:
+    def __init__(
+        self, request: PlanRequest, trace: Callable[[PlanRequest, Variant], StepModel], *, second_process: bool
+    ) -> None:
         self._request = request
         self._trace = trace
         self._may_start = second_process and usable_cores() > 1
@@ -98,8 +83,8 @@ class Tracers(Generic[Q, V, M]):
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def trace(self, variants: Sequence[V], after_each: Callable[[], None]) -> dict[V, M]:
-        waiting, done = deque(variants), dict[V, M]()
+    def trace(self, variants: Sequence[Variant], after_each: Callable[[], None]) -> dict[Variant, StepModel]:
+        waiting, done = deque(variants), dict[Variant, StepModel]()
         thread = None
         if self._may_start and len(variants) >= WORTH_IT:
             thread = threading.Thread(target=self._trace_in_second, args=(waiting, done), daemon=True)
@@ -130,7 +115,7 @@ class Tracers(Generic[Q, V, M]):
             self._end()
             thread.join()
 
-    def _trace_in_second(self, waiting: deque[V], done: dict[V, M]) -> None:
+    def _trace_in_second(self, waiting: deque[Variant], done: dict[Variant, StepModel]) -> None:
         try:
             second = self._start()
             assert second.stdin is not None
@@ -157,7 +142,7 @@ class Tracers(Generic[Q, V, M]):
     def _start(self) -> subprocess.Popen[bytes]:
         if self._second is None:
             self._second = subprocess.Popen(
-                [sys.executable, "-m", "seqfit.planning.trace_worker"],
+                [sys.executable, "-c", SERVE_TRACES],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -168,11 +153,23 @@ class Tracers(Generic[Q, V, M]):
         return self._second
 
     def _end(self) -> None:
-        """Whatever it is doing: nobody waits for it."""
         second, self._second = self._second, None
         if second is not None:
             second.kill()
             second.communicate()
+
+
+def serve_traces() -> None:
+    """The second process: a request and variants come in as pickles, step models go out, until standard input ends."""
+    output, sys.stdout = sys.stdout.buffer, sys.stderr  # what a library prints must not get between the pickles
+    request = pickle.load(sys.stdin.buffer)
+    while True:
+        try:
+            variant = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        pickle.dump(trace_variant(request, variant), output)
+        output.flush()
 
 
 @dataclass(frozen=True)
@@ -196,8 +193,6 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class PlanCandidate:
-    """One strategy with one size of micro-batch, on one layout."""
-
     variant: Variant
     strategy: Strategy
     layout: GpuLayout
@@ -225,14 +220,14 @@ class Plan:
 
 
 def search(request: PlanRequest, progress: Progress = lambda *_: None) -> Plan:
-    """Trace the variants, try micro-batches, verify the fastest that fits."""
     variants, refusals = _list_variants(request)
     has_pipeline = any(layout.parallel == "pipeline" for layout in request.layouts)
     model = build_meta_model(_build_spec(request, variants[0])) if has_pipeline else None
     layouts, closed = find_open_layouts(variants, request.layouts, request.train, model)
     models: dict[Variant, StepModel] = {}
     candidates: list[PlanCandidate] = []
-    with _build_tracers(request) as tracers:
+    is_large = count_layers(request.model_config.config) >= 12  # for fewer a second process does not pay off
+    with Tracers(request, trace_variant, second_process=is_large) as tracers:
         for precision in dict.fromkeys(variant.precision for variant in variants):
             wanted = [v for v in variants if v.precision == precision and not _is_pointless(v, candidates)]
             traced = list(dict.fromkeys(variant.traced for variant in wanted))
@@ -277,13 +272,7 @@ def _warn(chosen: PlanCandidate | None) -> Iterator[str]:
         yield "8-bit AdamW is predicted by a rule; training with it needs bitsandbytes or torchao"
 
 
-def _build_tracers(request: PlanRequest) -> Tracers[PlanRequest, Variant, StepModel]:
-    """A second process pays off for models of many layers."""
-    return Tracers(request, trace_variant, second_process=count_layers(request.model_config.config) >= _MANY_LAYERS)
-
-
 def predict_strategy(request: PlanRequest, strategy: Strategy, precision: str) -> tuple[Memory, Tape, float]:
-    """Memory (verified), tape and seconds of one given strategy."""
     variant, model, seconds = _predict(request, strategy, precision)
     memory, tape = _measure(request, variant, model, strategy)
     return memory, tape, seconds
@@ -304,7 +293,6 @@ def _predict(request: PlanRequest, strategy: Strategy, precision: str) -> tuple[
 
 
 def check_precision(target: Target, precision: str) -> None:
-    """As training refuses it."""
     if precision == "bf16" and target.kind == "gpu" and not target.has_bf16:
         raise PlanError(
             f"strategy.precision is 'bf16' on {target.name}",
@@ -363,15 +351,13 @@ def _is_pointless(variant: Variant, candidates: Sequence[PlanCandidate]) -> bool
 
 
 def model_variant(request: PlanRequest, variant: Variant) -> StepModel:
-    """Traced, or derived from the trace of another."""
     model = trace_variant(request, variant.traced)
     return model if variant == variant.traced else model.changed(shrink_template)
 
 
 def trace_variant(request: PlanRequest, variant: Variant) -> StepModel:
-    """Its step at a few shapes, as a function of the shape."""
     fake = FakeStep(_build_spec(request, variant))
-    return model_step(fake, request.split(variant.strategy, fake.batching, request.workload.largest()))
+    return model_step(fake, request.split(variant.strategy, fake.built.batching, request.workload.largest()))
 
 
 def _build_spec(request: PlanRequest, variant: Variant) -> StepSpec:
@@ -398,18 +384,15 @@ def _try_budgets(
         work = model.rank_work(steps, float(model.step_seconds(steps, rates).mean()), rates)
         for layout in layouts:
             change = memory_change(layout, parts, model.largest_block_bytes, model.gradient_bytes)
+            total_bytes = peak_bytes + change + _HOST_BYTES
+            if target.kind == "gpu":
+                overhead_bytes = 2 * target.rules.workspace_bytes + target.context_bytes
+                total_bytes = int((peak_bytes + change) * _MARGIN) + overhead_bytes
             seconds = work.step_seconds
             if target.card is not None and layout != ONE_GPU:
                 seconds, _ = work.share(layout).predict_step(layout, build_card_link(target.card, layout.count))
-            yield PlanCandidate(
-                variant,
-                lay_out_strategy(strategy, layout),
-                layout,
-                _total_bytes(target, peak_bytes + change),
-                seconds,
-                work.micro_batches,
-                target.capacity_bytes,
-            )
+            placed, capacity_bytes = strategy.model_copy(update=layout.fields), target.capacity_bytes
+            yield PlanCandidate(variant, placed, layout, total_bytes, seconds, work.micro_batches, capacity_bytes)
 
 
 def _budgets(request: PlanRequest) -> list[int]:
@@ -425,12 +408,6 @@ def _budgets(request: PlanRequest) -> list[int]:
     while budgets[-1] < min(most, _LARGEST_BUDGET):
         budgets.append(budgets[-1] * 3 // 2 if budgets[-1] & (budgets[-1] - 1) == 0 else budgets[-1] * 4 // 3)
     return budgets
-
-
-def _total_bytes(target: Target, peak_bytes: int) -> int:
-    if target.kind == "cpu":
-        return peak_bytes + _HOST_BYTES
-    return int(peak_bytes * _MARGIN) + 2 * target.rules.workspace_bytes + target.context_bytes
 
 
 def _verify(
@@ -495,8 +472,5 @@ def _best_of_each(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:
     for candidate in candidates:
         groups.setdefault((candidate.variant, candidate.layout), []).append(candidate)
     return [
-        min([c for c in group if c.fits], key=lambda c: c.step_seconds)
-        if any(c.fits for c in group)
-        else min(group, key=lambda c: c.total_bytes)
-        for group in groups.values()
+        min(group, key=lambda c: (0, c.step_seconds) if c.fits else (1, c.total_bytes)) for group in groups.values()
     ]

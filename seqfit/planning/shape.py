@@ -1,7 +1,7 @@
 """Shapes of micro-batches: what a run feeds its model, and which path each shape takes through it.
 
 A `Shape` is the lengths of a micro-batch's sources and targets, packed or padded; `build_batch` makes a global batch of
-zeros with the tensors that a step would get:
+zeros with the tensors that a step would get, `draw_batch` one of random tokens for a real step:
 
     sources 3 and 5, targets 2 and 1, packed      8 source tokens and 3 target tokens in one row each
     the same padded                               [2, 5] and [2, 2]
@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seqfit.data import GlobalBatch, Loader, MicroBatch, MicroBatchRule, TokenizedSplit
+from seqfit.data import GlobalBatch, MicroBatch, MicroBatchRule, Padding
 from seqfit.errors import PlanError
 from seqfit.kernels import CHUNK_BYTES, count_block_rows, count_chunk_rows, is_blockwise
 from seqfit.tasks import Label
@@ -62,12 +62,10 @@ class Shape:
 
     @property
     def real_tokens(self) -> int:
-        """Source and target, without padding."""
         return sum(self.sources) + sum(self.targets or ())
 
 
 def uniform(examples: int, source_tokens: int, target_tokens: int | None, *, packed: bool) -> Shape:
-    """All examples alike."""
     targets = None if target_tokens is None else (target_tokens,) * examples
     return Shape((source_tokens,) * examples, targets, packed)
 
@@ -75,10 +73,32 @@ def uniform(examples: int, source_tokens: int, target_tokens: int | None, *, pac
 def build_batch(shapes: Sequence[Shape], label: Label = 0) -> GlobalBatch:
     """A global batch of these micro-batches; `label` is that of every example where there are no targets. Inside a
     FakeTensorMode its tensors are fake."""
-    return join_micro_batches([_build_micro_batch(shape, label) for shape in shapes])
+    return _join_micro_batches([_build_micro_batch(shape, label) for shape in shapes])
 
 
-def join_micro_batches(micro_batches: list[MicroBatch]) -> GlobalBatch:
+def draw_batch(shapes: Sequence[Shape], label: Label = 0) -> GlobalBatch:
+    """The same of random tokens, packed or padded by the code that training uses. Padded batches have real padding,
+    because masks of ones take another path through transformers."""
+
+    def draw(lengths: Sequence[int]) -> list[npt.NDArray[np.int64]]:
+        random = np.random.default_rng(0)
+        return [random.integers(3, 99, length) for length in lengths]  # ids of every vocabulary, after padding and end
+
+    return _join_micro_batches(
+        [
+            MicroBatch.collate(
+                draw(shape.sources),
+                draw(shape.targets or ()),
+                Padding(pad_id=0, decoder_start_id=0),
+                labels=[label] * shape.examples if shape.targets is None else None,
+                shape=None if shape.packed else (max(shape.sources), max(shape.targets or (0,))),
+            )
+            for shape in shapes
+        ]
+    )
+
+
+def _join_micro_batches(micro_batches: list[MicroBatch]) -> GlobalBatch:
     """The global batch of a step outside of a run: it has no rows and no position in an epoch."""
     return GlobalBatch(
         rows=np.empty(0, dtype=np.int64),
@@ -246,7 +266,6 @@ class Workload:
         return [*self.steps[::every][:_SAMPLED_STEPS], *self.largest()]
 
     def largest(self) -> list[npt.NDArray[np.int64]]:
-        """The steps that memory is decided by."""
         lengths = self.source_lengths + self.target_lengths
         by_tokens = max(self.steps, key=lambda rows: int(lengths[rows].sum()))
         by_longest = max(self.steps, key=lambda rows: int(lengths[rows].max()))
@@ -281,21 +300,6 @@ def _with_longest(lengths: Lengths, longest: int | None) -> Lengths:
     changed = np.minimum(lengths, longest)
     changed[int(lengths.argmax())] = longest
     return changed
-
-
-def build_workload(
-    split: TokenizedSplit,
-    *,
-    batch_examples: int | None,
-    batch_tokens: int | None,
-    seed: int,
-    total_steps: int,
-    is_classifier: bool,
-) -> Workload:
-    """From a tokenized split, in the order that training uses."""
-    steps = Loader.split_epoch(split, 0, batch_examples=batch_examples, batch_tokens=batch_tokens, seed=seed)
-    targets = np.zeros_like(split.target_lengths) if is_classifier else split.target_lengths
-    return Workload(split.source_lengths, targets, tuple(steps), is_classifier, total_steps)
 
 
 def assume_workload(

@@ -39,16 +39,12 @@ _OTHER_PATH = 1.5  # what another path through attention may take more: kept sco
 
 @dataclass(frozen=True)
 class RegimeModel:
-    """The template of one regime, of two micro-batches, read as a step of any number.
-
-    `single`: a micro-batch is the only one of its step, not a later one.
-    """
+    """The template of one regime, of two micro-batches, read as a step of any number; `single`: of only one."""
 
     template: Template
     gradient_bytes: int  # of all trainable weights
 
     def peak_bytes(self, shape: Shape, *, single: bool) -> int:
-        """Allocated bytes at the peak."""
         waiting = 0 if single or len(self.template.tape.parts) > 1 else self.gradient_bytes
         return int(self._live_bytes(shape, single=single).max()) + waiting
 
@@ -66,12 +62,11 @@ class RegimeModel:
 
     def seconds(self, shapes: Sequence[Shape], rates: Rates) -> npt.NDArray[np.float64]:
         """[3, shape]: of a first micro-batch, of a later one, of the update."""
-        at = np.array([self.template.values(shape) for shape in shapes]).T
-        columns = [
-            np.maximum(matrix @ at, 0)
-            for matrix in (self.template.kernel_flops, self.template.kernel_bytes, self.template.kernel_calls)
-        ]
-        seconds = kernel_seconds(columns[0], columns[1], columns[2], self._kinds, rates)  # [kernel, shape]
+        template = self.template
+        at = np.array([template.values(shape) for shape in shapes]).T
+        matrices = (template.kernel_flops, template.kernel_bytes, template.kernel_calls)
+        flops, moved_bytes, calls = (np.maximum(matrix @ at, 0) for matrix in matrices)
+        seconds = kernel_seconds(flops, moved_bytes, calls, self._kinds, rates)  # [kernel, shape]
         return np.array([seconds[part].sum(0) for part in self._parts])
 
     def _live_bytes(self, shape: Shape, *, single: bool) -> npt.NDArray[np.float64]:
@@ -109,58 +104,27 @@ class RegimeModel:
         return span < second, (span >= second) & (span < update), span >= update
 
 
-class Tracer:
-    """Traces the templates of one fake step. Pickled into another process, it rebuilds its fake step when needed."""
-
-    def __init__(self, fake: FakeStep) -> None:
-        step = fake.built.step
-        self._fake: FakeStep | None = fake
-        self._spec = fake.spec
-        self._change: Callable[[Template], Template] | None = None
-        self.paths = find_paths(fake)
-        weights = [weight for weight in step.model.parameters() if weight.requires_grad]
-        self.gradient_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_fake": None}
-
-    def changed(self, change: Callable[[Template], Template]) -> Tracer:
-        """With a rule applied to its templates."""
-        other = copy.copy(self)
-        other._change = change
-        return other
-
-    def trace(self, shape: Shape) -> tuple[RegimeModel, bool]:
-        """The template of a shape's regime, and whether it holds for all of it. Where no two shapes of the regime run
-        the same operations, the shape itself is traced, and its template holds only for it."""
-        shapes = choose_traced(shape, self.paths)
-        tapes = [self._trace(other) for other in shapes]
-        try:
-            template, holds = fit_template(shapes, tapes, self.paths), True
-        except DifferentPaths:
-            template, holds = fit_template([shape], [self._trace(shape)], self.paths), False
-        return RegimeModel(template if self._change is None else self._change(template), self.gradient_bytes), holds
-
-    def _trace(self, shape: Shape) -> Tape:
-        self._fake = self._fake or FakeStep(self._spec)
-        return self._fake.trace([shape] * (1 if self._spec.strategy.optimizer_in_backward else 2))
-
-
 class StepModel:
     """A step of any micro-batches: a template for each regime, traced when a shape of it is first needed."""
 
     def __init__(self, fake: FakeStep, first: Shape) -> None:
-        model = fake.built.step.parallel.model.model
+        step = fake.built.step
+        model = step.parallel.model.model
         block_bytes = [_size_of(block) for block in find_blocks(model, "a plan").values()]
-        self.batching = fake.batching
+        self.batching = fake.built.batching
         self.largest_block_bytes = max(*block_bytes, _size_of(model.get_input_embeddings()))  # FSDP gathers it at once
         self.in_blocks_bytes = sum(block_bytes)
-        self._precision, self._layers = fake.spec.precision, count_layers(fake.spec.model_config.config)
-        self._tracer = Tracer(fake)
-        self.gradient_bytes = self._tracer.gradient_bytes
+        weights = [weight for weight in step.model.parameters() if weight.requires_grad]
+        self.gradient_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
+        self._fake: FakeStep | None = fake
+        self._spec, self._paths = fake.spec, find_paths(fake)
+        self._change: Callable[[Template], Template] | None = None
         self._models: dict[Regime, RegimeModel] = {}
         self._single: dict[Shape, RegimeModel] = {}  # of regimes that no template fits
         self._first = self._of(first)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_fake": None}  # another process builds it when it needs it
 
     @property
     def template(self) -> Template:
@@ -174,32 +138,28 @@ class StepModel:
 
     def rank_work(self, steps: Sequence[Sequence[Shape]], step_seconds: float, rates: Rates) -> RankWork:
         """Of steps of these micro-batches, which take so long on average."""
-        update_seconds = self._estimate_update_seconds(steps[0][0], rates)
+        # The optimizer's kernels stream through all weights whatever the micro-batch.
+        is_update = kinds_of(self.template.tape) == KINDS.index("update")
+        at = self.template.values(steps[0][0])
+        moved_bytes = float(np.maximum(self.template.kernel_bytes[is_update] @ at, 0).sum())
+        calls = float(np.maximum(self.template.kernel_calls[is_update] @ at, 0).sum())
+        update_seconds = moved_bytes / rates.update_bytes_per_second + calls * rates.call_seconds
         # Blocks are sent as they are used; embeddings and heads in fp32, as one process looks up and sums in it.
-        saved_bytes = self.in_blocks_bytes // 2 if self._precision == "bf16" else 0
+        saved_bytes = self.in_blocks_bytes // 2 if self._spec.precision == "bf16" else 0
         return RankWork(
             batch_seconds=step_seconds - update_seconds,
             update_seconds=update_seconds,
             micro_batches=sum(map(len, steps)) / len(steps),
             weight_bytes=self.weight_bytes - saved_bytes,
             gradient_bytes=self.gradient_bytes,
-            blocks=self._layers + 1,
+            blocks=count_layers(self._spec.model_config.config) + 1,
             stored_weight_bytes=self.weight_bytes,
         )
-
-    def _estimate_update_seconds(self, shape: Shape, rates: Rates) -> float:
-        """Of the optimizer's kernels, which stream through all weights whatever the micro-batch."""
-        template = self.template
-        is_update = kinds_of(template.tape) == KINDS.index("update")
-        at = template.values(shape)
-        moved_bytes = float(np.maximum(template.kernel_bytes[is_update] @ at, 0).sum())
-        calls = float(np.maximum(template.kernel_calls[is_update] @ at, 0).sum())
-        return moved_bytes / rates.update_bytes_per_second + calls * rates.call_seconds
 
     def changed(self, change: Callable[[Template], Template]) -> StepModel:
         """The same with a rule for all templates, including those of later regimes."""
         other = copy.copy(self)
-        other._tracer = self._tracer.changed(change)
+        other._change = change
         other._models = {regime: _change(model, change) for regime, model in self._models.items()}
         other._single = {shape: _change(model, change) for shape, model in self._single.items()}
         other._first = _change(self._first, change)
@@ -261,33 +221,42 @@ class StepModel:
         return measure_steps(tapes, rules, context_bytes=context_bytes, capacity_bytes=capacity_bytes)
 
     def _of(self, shape: Shape) -> RegimeModel:
-        regime = find_regime(shape, self._tracer.paths)
+        regime = find_regime(shape, self._paths)
         known = self._models.get(regime) or self._single.get(shape)
         if known is not None:
             return known
         check_time_limit()
-        model, holds = self._tracer.trace(shape)
-        if holds:
-            self._models[regime] = model
-        else:
-            self._single[shape] = model
+        shapes = choose_traced(shape, self._paths)
+        tapes = [self._trace(other) for other in shapes]
+        try:
+            self._models[regime] = model = self._fit(shapes, tapes)
+        except DifferentPaths:  # no two shapes of the regime run the same operations: this template holds only for one
+            self._single[shape] = model = self._fit([shape], [self._trace(shape)])
         return model
 
+    def _trace(self, shape: Shape) -> Tape:
+        self._fake = self._fake or FakeStep(self._spec)
+        return self._fake.trace([shape] * (1 if self._spec.strategy.optimizer_in_backward else 2))
+
+    def _fit(self, shapes: Sequence[Shape], tapes: Sequence[Tape]) -> RegimeModel:
+        template = fit_template(shapes, tapes, self._paths)
+        return RegimeModel(template if self._change is None else self._change(template), self.gradient_bytes)
+
     def _is_traced(self, shape: Shape) -> bool:
-        return find_regime(shape, self._tracer.paths) in self._models or shape in self._single
+        return find_regime(shape, self._paths) in self._models or shape in self._single
 
     def _near(self, shape: Shape) -> RegimeModel:
         """The model of the shape's regime, else of the one that has most in common with it."""
         if shape in self._single:
             return self._single[shape]
-        regime = find_regime(shape, self._tracer.paths)
+        regime = find_regime(shape, self._paths)
         if regime in self._models:
             return self._models[regime]
         return self._models[max(self._models, key=partial(_count_common, regime))] if self._models else self._first
 
     def _slack(self, shape: Shape) -> float:
         """How much more a shape may need than a traced regime says."""
-        regime = find_regime(shape, self._tracer.paths)
+        regime = find_regime(shape, self._paths)
         is_like_one = any(replace(known, is_one=regime.is_one) == regime for known in self._models)
         return 1.0 if is_like_one else _OTHER_PATH
 
@@ -306,7 +275,6 @@ def count_layers(config: PreTrainedConfig) -> int:
 
 
 def find_paths(fake: FakeStep) -> Paths:
-    """What decides which path a shape takes, as the step was built."""
     strategy, model = fake.spec.strategy, fake.built.step.parallel.model.model
     above = choose_blockwise_above(strategy.attention, fake.spec.device)
     is_chunked = strategy.loss == "chunked" and fake.spec.model.kind != "classifier"

@@ -30,7 +30,6 @@ class MemoryBlock:
     place: str  # the module that made it, "" outside of all
     kernel: str
     shape: tuple[int, ...] = ()
-    dtype: str = ""
 
 
 # By what limits them. "update" is the other work of the optimizer, which streams through all weights.
@@ -85,7 +84,6 @@ class Tape:
         return "update" if is_other and self.spans[kernel.span].phase == "update" else kernel.kind
 
     def allocate(self, block: MemoryBlock) -> int:
-        """A new block's number."""
         self.blocks.append(block)
         self.events.append(len(self.blocks) - 1)
         return len(self.blocks) - 1
@@ -121,9 +119,7 @@ class Tape:
         return int(self.live_bytes().max(initial=0))
 
     def live_at_peak(self) -> list[MemoryBlock]:
-        if not self.events:
-            return []
-        return self.live_at(int(self.live_bytes().argmax()))
+        return self.live_at(int(self.live_bytes().argmax())) if self.events else []
 
     def live_at(self, event: int) -> list[MemoryBlock]:
         live: dict[int, MemoryBlock] = {}
@@ -135,7 +131,6 @@ class Tape:
         return list(live.values())
 
     def part(self, micro_batch: int) -> list[int]:
-        """The events of one micro-batch's forward and backward."""
         ends = [*self.parts[1:], self.update_from]
         return self.events[self.parts[micro_batch] : ends[micro_batch]]
 

@@ -34,12 +34,10 @@ from seqfit.planning.shape import Paths, Shape, count_loss_rows
 from seqfit.planning.tape import KINDS, LOSS, STATE, TEMPORARIES, KernelCost, MemoryBlock, Tape
 
 _Matrix = npt.NDArray[np.float64]
-_OF_A_LOSS = (LOSS, TEMPORARIES)
 _EXACT = 1e-6
 _SCALE_BLOCK, _SCALE_BYTES = 256, 4  # weights that share a scale in 8 bits, and its size
 _LEAST_WEIGHTS = 4096  # bitsandbytes' default of min_8bit_size
 PASSING = "passing"  # the kernel of a block that stands for many
-_NONE = MemoryBlock(0, TEMPORARIES, "", "")
 
 
 def terms(shape: Shape) -> list[float]:
@@ -72,8 +70,6 @@ class DifferentPaths(Exception):
 
 @dataclass(frozen=True)
 class Template:
-    """A tape whose sizes are polynomials."""
-
     tape: Tape  # of one of the shapes; collapsed where they differ in more than sizes
     paths: Paths
     block_bytes: _Matrix  # [block, term], and behind the terms the rows of a chunk of the loss
@@ -82,19 +78,11 @@ class Template:
     kernel_calls: _Matrix
 
     def at(self, shape: Shape) -> Tape:
-        """The tape of another shape."""
         sizes = np.rint(self.sizes(shape)).astype(np.int64)
         blocks = [replace(block, bytes=int(size)) for block, size in zip(self.tape.blocks, sizes, strict=True)]
         return replace(self.tape, blocks=blocks)
 
-    def peak_bytes(self, shape: Shape) -> int:
-        sizes = self.sizes(shape)
-        events = np.array(self.tape.events)
-        changes = np.where(events >= 0, sizes[events], -sizes[~events])
-        return int(np.cumsum(changes).max())
-
     def values(self, shape: Shape) -> _Matrix:
-        """What the coefficients are multiplied with."""
         return np.array([*terms(shape), count_loss_rows(shape, self.paths)])
 
     def sizes(self, shape: Shape) -> _Matrix:
@@ -103,7 +91,6 @@ class Template:
 
 
 def fit_template(shapes: Sequence[Shape], tapes: Sequence[Tape], paths: Paths = Paths(0)) -> Template:  # noqa: B008
-    """From tapes of the same step at several shapes of one regime."""
     if len({_signature(tape) for tape in tapes}) > 1:
         tapes = [collapse(tape) for tape in tapes]
     if len({_signature(tape) for tape in tapes}) > 1:
@@ -113,7 +100,13 @@ def fit_template(shapes: Sequence[Shape], tapes: Sequence[Tape], paths: Paths = 
         np.array([[block.bytes for block in tape.blocks] for tape in tapes], dtype=np.float64),
         in_loop=[block.kernel == PASSING for block in tapes[0].blocks],
     )
-    _fit_chunks(block_bytes, shapes, tapes, paths)
+    rows = [count_loss_rows(shape, paths) for shape in shapes]
+    expected = [(count, paths.chunked_vocabulary) for count in rows]
+    for number, blocks in enumerate(zip(*(tape.blocks for tape in tapes), strict=True)):
+        # The buffer of the loss, and what is as long: so many bytes for each row of a chunk.
+        if all(rows) and [block.shape for block in blocks] == expected and blocks[0].category in (LOSS, TEMPORARIES):
+            block_bytes[number] = 0
+            block_bytes[number, -1] = np.mean([block.bytes / count for block, count in zip(blocks, rows, strict=True)])
     kernels = [np.array([[k.flops, k.bytes, k.calls] for k in tape.kernels], dtype=np.float64) for tape in tapes]
     return Template(
         tape=tapes[0],
@@ -125,21 +118,13 @@ def fit_template(shapes: Sequence[Shape], tapes: Sequence[Tape], paths: Paths = 
     )
 
 
-def _fit_chunks(block_bytes: _Matrix, shapes: Sequence[Shape], tapes: Sequence[Tape], paths: Paths) -> None:
-    """The buffer of the loss, and what is as long: so many bytes for each row of a chunk."""
-    rows = [count_loss_rows(shape, paths) for shape in shapes]
-    for number, blocks in enumerate(zip(*(tape.blocks for tape in tapes), strict=True)):
-        expected = [(count, paths.chunked_vocabulary) for count in rows]
-        if all(rows) and [block.shape for block in blocks] == expected and blocks[0].category in _OF_A_LOSS:
-            block_bytes[number] = 0
-            block_bytes[number, -1] = np.mean([block.bytes / count for block, count in zip(blocks, rows, strict=True)])
-
-
 def collapse(tape: Tape) -> Tape:
     """With one block for all that is allocated and freed within a span, and one kernel of each kind and type in it."""
     collapsed = Tape()
     kept: dict[int, int] = {}
-    kernels = _kernels_by_span(tape)
+    kernels: dict[int, list[KernelCost]] = {}
+    for kernel in tape.kernels:
+        kernels.setdefault(kernel.span, []).append(kernel)
     for number, (span, events) in enumerate(tape.span_events()):
         collapsed.mark(span.phase, span.name)
         if span.first_event in tape.parts:
@@ -153,7 +138,8 @@ def collapse(tape: Tape) -> Tape:
         for event in events:
             if event >= 0 and event not in passing:
                 kept[event] = collapsed.allocate(replace(tape.blocks[event]))
-        shape = max((tape.blocks[event] for event in passing), key=lambda block: block.bytes, default=_NONE).shape
+        largest = max((tape.blocks[event] for event in passing), key=lambda block: block.bytes, default=None)
+        shape = () if largest is None else largest.shape
         collapsed.free(collapsed.allocate(MemoryBlock(passing_bytes, TEMPORARIES, span.name, PASSING, shape)))
         for event in events:
             if event < 0 and ~event not in passing:
@@ -171,13 +157,6 @@ def _peak_of(tape: Tape, events: list[int], passing: set[int]) -> int:
         elif ~event in passing:
             live -= tape.blocks[~event].bytes
     return peak
-
-
-def _kernels_by_span(tape: Tape) -> dict[int, list[KernelCost]]:
-    found: dict[int, list[KernelCost]] = {}
-    for kernel in tape.kernels:
-        found.setdefault(kernel.span, []).append(kernel)
-    return found
 
 
 def _sum_kernels(kernels: list[KernelCost], span: int) -> list[KernelCost]:
@@ -207,7 +186,6 @@ def shrink_template(template: Template) -> Template:
 
 
 def shrink_tape(tape: Tape) -> Tape:
-    """With 8-bit state."""
     return replace(tape, blocks=[replace(block, bytes=_state_bytes(block)) for block in tape.blocks])
 
 

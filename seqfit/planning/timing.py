@@ -40,8 +40,6 @@ _LAUNCH_SECONDS = 7e-6  # of an operation issued from Python without a graph
 
 @dataclass(frozen=True)
 class Rates:
-    """How fast a device is, by kind of kernel."""
-
     source: str
     flops_per_second: dict[str, float]  # of products
     bytes_per_second: float
@@ -63,7 +61,7 @@ class Rates:
 
 
 def rates_of_card(card: Card, precision: str) -> Rates:
-    """From the hardware table. fp32 means TF32 nowhere: torch leaves it off for products."""
+    """fp32 means TF32 nowhere: torch leaves it off for products."""
     full = card.rate("fp32")[0]
     half = card.rate("bf16" if precision == "bf16" else "fp16")[0]
     return Rates(

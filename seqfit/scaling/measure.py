@@ -1,19 +1,12 @@
-"""How a recipe scales on this machine: fresh groups of processes run some steps, each alongside its prediction.
+"""How a recipe scales on this machine: fresh groups of processes run some steps.
 
-In: the options of `seqfit scale`, a recipe. Out: a `ScalingRow` for each group, one process first, which all others are
-compared with. All mistakes are reported before anything starts.
+In: the options of `seqfit scale`, a recipe. Out: groups to start, one process first, which all others are compared
+with, and the `RankFigures` of each rank of a group. All mistakes are reported before anything starts.
 
     --nproc 1,2,4 --parallel ddp,fsdp      ->   ScalingOptions((1, 2, 4), ("ddp", "fsdp"), ...): measured here
     --gpu h100-sxm --upto 64 --per-node 8  ->   Cluster(...): predicted; without --nproc nothing is measured
 
-Repeats are interleaved, so that other load on the machine hits all groups alike; figures are medians over repeats.
-
-    repeat 0    single   ddp x 2   ddp x 4   fsdp x 2   fsdp x 4
-    repeat 1    single   ddp x 2   ...                           other batches, the same for all groups
-
-Strong scaling keeps the global batch; weak scaling gives n processes a global batch n times as large. Predictions are
-made from the steps of one process, the link that the group itself has measured, and how much that many processes slow
-each other down by sharing caches, memory and perhaps cores.
+Strong scaling keeps the global batch; weak scaling gives n processes a global batch n times as large.
 """
 
 from __future__ import annotations
@@ -31,13 +24,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from seqfit.errors import PeerLost, PlanError, RecipeError, SeqfitError, TrainingFailed, describe_exit, did_you_mean
+from seqfit.errors import PeerLost, PlanError, RecipeError, TrainingFailed, describe_exit, did_you_mean
 from seqfit.hardware import find_card, probe_machine
 from seqfit.launch import is_launched
-from seqfit.planning import Cluster, GpuLayout, ScalingRow, list_counts
+from seqfit.planning import Cluster, GpuLayout, list_counts
 from seqfit.processes import ChildProcess, raise_on_signals, read_last_lines
 from seqfit.recipe import Recipe, dump_recipe
-from seqfit.scaling.rows import ONE_PROCESS, RankFigures, ScalingPlace, build_rows, find_places
 from seqfit.strategy import load_strategy
 from seqfit.system import known_signals
 from seqfit.training import select_handled
@@ -46,7 +38,8 @@ from seqfit.validation import load_checked_recipe, runs_on_cpu
 
 WARM_UP = 2  # steps of every group, not measured
 MISTAKE = ".mistake"  # suffix of a rank's file with an error for the user
-_UPTO = 512
+ONE_PROCESS = ("single", 1)  # the group that all others are compared with
+BUFFER_BYTES = 8 * 2**20  # of the all-reduce that measures the link
 _MOST_PROCESSES = 1024
 _GRACE_SECONDS = 5.0  # for other ranks to report, too, after one has failed
 _SHOWN_LINES = 20
@@ -65,9 +58,29 @@ class ScalingOptions:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Processes that train together, and their recipe."""
+class RankFigures:
+    """What one rank has measured; seconds are means per step."""
 
+    step_seconds: float
+    busy_seconds: float | None  # computing; None on a GPU
+    queued_seconds: float  # waiting for a core
+    data_seconds: float  # waiting for the next batch
+    update_seconds: float
+    tokens: float  # real tokens of the global batch
+    examples: float
+    planned_imbalance: float
+    micro_batches: float  # of this rank
+    peak_bytes: int
+    weight_bytes: int  # of this rank
+    gradient_bytes: int
+    blocks: int  # of the model; the rest of it counts as one
+    probe_seconds: float  # of arithmetic on all ranks at once; 0 on a GPU, where each has its own
+    reduce_seconds: float  # of an all-reduce of BUFFER_BYTES
+    exchange_seconds: float  # of an all-reduce of one number
+
+
+@dataclass(frozen=True)
+class Group:
     strategy: str
     count: int
     recipe: Recipe
@@ -105,7 +118,7 @@ def choose_cluster(
         )
     return Cluster(
         card=find_card(gpu),
-        max_gpus=upto or _UPTO,
+        max_gpus=upto or 512,
         per_machine=per_node or Cluster.per_machine,
         network_bytes_per_second=rate or Cluster.network_bytes_per_second,
         network_source=Cluster.network_source if rate is None else "given",
@@ -183,10 +196,7 @@ def list_groups(
 
 
 def _change(recipe: Recipe, parallel: str, growth: int, *, is_single: bool) -> Recipe:
-    """With this parallel strategy, and a global batch `growth` times as large; other fields of the strategy stay.
-
-    One process does not offload: that is for shards.
-    """
+    """With this parallel strategy, and a global batch `growth` times as large. One process does not offload shards."""
     fields = {"name": recipe.strategy} if isinstance(recipe.strategy, str) else dict(recipe.strategy or {})
     train = recipe.train
     if train.batch_tokens is not None:
@@ -212,30 +222,12 @@ def describe_groups(groups: Sequence[Group], options: ScalingOptions | None, clu
     return "\n".join(lines)
 
 
-def measure_scaling(
-    groups: Sequence[Group], options: ScalingOptions, progress: ScalingProgress = lambda *_: None
-) -> tuple[list[ScalingRow], list[ScalingPlace]]:
-    """Every group once per repeat; rows in the order of the groups, and what was measured between processes."""
-    found: dict[tuple[str, int], list[list[RankFigures]]] = {(group.strategy, group.count): [] for group in groups}
-    runs = [(repeat, group) for repeat in range(options.repeats) for group in groups]
-    for number, (repeat, group) in enumerate(runs):
-        progress("measuring", number, len(runs))
-        first = repeat * (WARM_UP + options.steps)
-        found[group.strategy, group.count].append(run_group(group, first, options.steps))
-    progress("measuring", len(runs), len(runs))
-    machine, places = probe_machine(), find_places(found)
-    on_gpus = not runs_on_cpu(groups[0].recipe)
-    return build_rows(found, places, weak=options.weak, cores=machine.cores, on_gpus=on_gpus), places
-
-
 def run_group(group: Group, first: int, steps: int) -> list[RankFigures]:
     """Fresh processes; what each has measured, by rank."""
     with tempfile.TemporaryDirectory(prefix="seqfit-") as name:
         folder, environment = Path(name), _build_environment(group)
         (folder / "recipe.yaml").write_text(dump_recipe(group.recipe), "utf-8")
-        signals = select_handled(
-            known_signals("SIGTERM", "SIGHUP")
-        )  # the ranks are no longer in the terminal's session
+        signals = select_handled(known_signals("SIGTERM", "SIGHUP"))  # ranks are not in the terminal's session
         with raise_on_signals(signals, lambda number: SystemExit(128 + number)), ExitStack() as started:
             ranks = []
             for rank in range(group.count):
@@ -272,21 +264,15 @@ def _wait(ranks: Sequence[ChildProcess], folder: Path) -> None:
                 break
         time.sleep(0.02)
     failed = {rank: code for rank, code in enumerate(codes) if code}
-    if failed:
-        raise _build_error(failed, folder)
-
-
-def _build_error(failed: Mapping[int, int], folder: Path) -> SeqfitError:
-    """The error that a rank has written comes before what it did to the others."""
-    for rank, code in failed.items():
+    for rank, code in failed.items():  # the error that a rank has written comes before what it did to the others
         mistake = (folder / str(rank)).with_suffix(MISTAKE)
         if mistake.is_file() and code != PeerLost.exit_code:
             kind = RecipeError if code == RecipeError.exit_code else TrainingFailed
-            return kind(mistake.read_text("utf-8"))
-    rank = next(iter(failed))
-    printed = "\n".join(read_last_lines(folder / f"{rank}.txt", _SHOWN_LINES))
-    return TrainingFailed(
-        f"rank {rank} {describe_exit(failed[rank])}, and printed:\n{printed}\n",
-        "a group is measured only if all its processes finish all steps",
-        "Fix that, or leave out this number of processes or this strategy",
-    )
+            raise kind(mistake.read_text("utf-8"))
+    for rank, code in failed.items():
+        printed = "\n".join(read_last_lines(folder / f"{rank}.txt", _SHOWN_LINES))
+        raise TrainingFailed(
+            f"rank {rank} {describe_exit(code)}, and printed:\n{printed}\n",
+            "a group is measured only if all its processes finish all steps",
+            "Fix that, or leave out this number of processes or this strategy",
+        )

@@ -21,10 +21,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 import torch
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -32,8 +31,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from seqfit.data import GlobalBatch
 from seqfit.errors import SeqfitError
 from seqfit.parallel import World, join_world
-from seqfit.scaling.measure import MISTAKE, WARM_UP
-from seqfit.scaling.rows import BUFFER_BYTES, RankFigures
+from seqfit.scaling.measure import BUFFER_BYTES, MISTAKE, WARM_UP, RankFigures
 from seqfit.step import StepClock
 from seqfit.system import read_queued_seconds
 from seqfit.telemetry import read_peak_bytes
@@ -42,28 +40,6 @@ from seqfit.validation import load_checked_recipe
 
 _TRIES = 7
 _PRODUCT_WIDTH, _PRODUCTS, _STREAM_BYTES = 512, 6, 32 * 2**20
-
-
-@dataclass(frozen=True)
-class _Moment:
-    """Clocks of this thread, in seconds."""
-
-    wall: float
-    busy: float
-    queued: float
-    data: float
-    update: float
-
-    @classmethod
-    def now(cls, clock: StepClock) -> Self:
-        totals = clock.totals
-        return cls(
-            time.perf_counter(),
-            time.thread_time(),
-            read_queued_seconds() or 0.0,
-            totals.get("data_wait", 0.0),
-            totals.get("optimizer", 0.0),
-        )
 
 
 def main() -> int:
@@ -84,17 +60,18 @@ def measure_rank(job: TrainingSetup, world: World, first: int, steps: int) -> Ra
     """The steps of this rank, then the machine with this many ranks at once."""
     device = job.step.precision.device
     reset_peak(device)
-    before, after, batches = _make_steps(job, world, first, steps)
+    seconds, batches = _make_steps(job, world, first, steps)
+    wall, busy, queued, data, update = (total / steps for total in seconds)
     on_cpu = device.type == "cpu"
     peak_bytes = read_peak_bytes(os.getpid()) if on_cpu else torch.cuda.max_memory_reserved(device)
     weights = list(job.step.model.parameters())
     blocks = [part for part in job.step.model.modules() if isinstance(part, GradientCheckpointingLayer)]
     return RankFigures(
-        step_seconds=(after.wall - before.wall) / steps,
-        busy_seconds=(after.busy - before.busy) / steps if on_cpu else None,
-        queued_seconds=(after.queued - before.queued) / steps,
-        data_seconds=(after.data - before.data) / steps,
-        update_seconds=(after.update - before.update) / steps,
+        step_seconds=wall,
+        busy_seconds=busy if on_cpu else None,
+        queued_seconds=queued,
+        data_seconds=data,
+        update_seconds=update,
         tokens=statistics.fmean(batch.source_tokens + batch.target_tokens for batch in batches),
         examples=statistics.fmean(batch.examples for batch in batches),
         planned_imbalance=statistics.fmean(batch.imbalance for batch in batches),
@@ -109,22 +86,30 @@ def measure_rank(job: TrainingSetup, world: World, first: int, steps: int) -> Ra
     )
 
 
-def _make_steps(job: TrainingSetup, world: World, first: int, steps: int) -> tuple[_Moment, _Moment, list[GlobalBatch]]:
-    """The moments around the measured steps, and their batches."""
+def _make_steps(job: TrainingSetup, world: World, first: int, steps: int) -> tuple[list[float], list[GlobalBatch]]:
+    """What the clocks of this thread have counted in the measured steps, and their batches."""
     step, on_gpu = job.step, job.step.precision.device.type == "cuda"
     step.model.train()
     loaded = job.loader.prefetch(first, WARM_UP + steps, job.strategy.prefetch, pin=on_gpu)
     batches = []
-    before = _Moment.now(step.clock)
+    before = _read_clocks(step.clock)
     for number, batch in enumerate(step.clock.each("data_wait", loaded)):
         if number == WARM_UP:
             world.barrier()
-            before = _Moment.now(step.clock)
+            before = _read_clocks(step.clock)
         outcome = step.run(batch)
         batches.append(batch)
         if number in (WARM_UP - 1, WARM_UP + steps - 1):
             float(outcome.loss)  # waits for the device
-    return before, _Moment.now(step.clock), batches[WARM_UP:]
+    after = _read_clocks(step.clock)
+    return [end - start for start, end in zip(before, after, strict=True)], batches[WARM_UP:]
+
+
+def _read_clocks(clock: StepClock) -> tuple[float, ...]:
+    """Seconds: wall clock, computing, waiting for a core, waiting for data, updating."""
+    totals = clock.totals
+    counted = totals.get("data_wait", 0.0), totals.get("optimizer", 0.0)
+    return time.perf_counter(), time.thread_time(), read_queued_seconds() or 0.0, *counted
 
 
 def reset_peak(device: torch.device) -> None:

@@ -21,9 +21,8 @@ from transformers import (
 from seqfit.model.load import ModelConfig
 from seqfit.model.loss import LossRule
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.fake_step import FakeStep, StepSpec
-from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
-from seqfit.planning.shape import Shape
+from seqfit.planning.fake_step import FakeStep, StepSpec, build_real_step, measure_peak_bytes
+from seqfit.planning.shape import Shape, draw_batch
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from seqfit.planning import calibration as calibrate
-from seqfit.planning.calibration import fit_rates
+from seqfit.planning import target
+from seqfit.planning.target import fit_rates
 
 CUDA = torch.device("cuda")
 
@@ -56,10 +56,10 @@ class FakeGpu:
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    for function in (calibrate._product_rate, calibrate._half_speed):
+    for function in (target._product_rate, target._half_speed):
         function.cache_clear()
     yield
-    for function in (calibrate._product_rate, calibrate._half_speed):
+    for function in (target._product_rate, target._half_speed):
         function.cache_clear()
 
 

@@ -7,7 +7,7 @@ from seqfit.planning.template import shrink_tape
 def make_tape(category: str, *shape: int) -> Tape:
     tape = Tape()
     weights = shape[0] * shape[1]
-    tape.allocate(MemoryBlock(4 * weights, category, "", GIVEN, shape, "float32"))
+    tape.allocate(MemoryBlock(4 * weights, category, "", GIVEN, shape))
     return tape
 
 

@@ -14,11 +14,10 @@ from seqfit.kernels.cross_entropy import CHUNK_BYTES, LEAST_CHUNK_ROWS
 from seqfit.kernels.layout import BLOCK, WHOLE_SEGMENT_TOKENS
 from seqfit.model.load import ModelConfig
 from seqfit.parallel.build import SHORT_ON_CPU, SHORT_ON_GPU
-from seqfit.planning.fake_step import FakeStep, StepSpec
-from seqfit.planning.measured import build_real_step, draw_batch, measure_peak_bytes
-from seqfit.planning.shape import BLOCKS, KERNEL, Paths, Shape, choose_traced, count_loss_rows, find_regime
+from seqfit.planning.fake_step import FakeStep, StepSpec, build_real_step, measure_peak_bytes
+from seqfit.planning.shape import BLOCKS, KERNEL, Paths, Shape, choose_traced, count_loss_rows, draw_batch, find_regime
 from seqfit.planning.shape import WHOLE as WHOLE_SEGMENTS
-from seqfit.planning.step_model import StepModel, Tracer, model_step
+from seqfit.planning.step_model import StepModel, model_step
 from seqfit.planning.template import DifferentPaths
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.strategy.schema import Strategy
@@ -153,8 +152,8 @@ def test_the_peak_of_short_texts_is_that_of_their_own_trace(shape: Shape) -> Non
     strategy = Strategy(batching="packed" if shape.packed else "padded")
     small = ModelConfig(T5Config(**CONFIG.to_dict() | {"vocab_size": 100}), {}, AutoModelForSeq2SeqLM)
     fake = FakeStep(replace(SUBJECT, model_config=small, strategy=strategy))
-    model, holds = Tracer(fake).trace(shape)
-    assert holds
+    model = StepModel(fake, shape)
+    assert not model._single, "its template holds for the whole regime"
     assert model.peak_bytes(shape, single=False) == pytest.approx(fake.trace([shape, shape]).peak_bytes, rel=0.01)
 
 

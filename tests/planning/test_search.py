@@ -16,6 +16,7 @@ from seqfit.model.load import ModelConfig
 from seqfit.planning.candidates import Variant, build_variant, list_layouts
 from seqfit.planning.cluster import ONE_GPU, GpuLayout
 from seqfit.planning.search import (
+    SERVE_TRACES,
     Plan,
     PlanCandidate,
     PlanRequest,
@@ -208,7 +209,7 @@ def test_the_second_process_traces_the_same(recomputing: tuple[PlanRequest, Plan
     request, _ = recomputing
     variant = build_variant(Strategy(micro_batch_tokens=100_000), "bf16")
     given = pickle.dumps(request) + pickle.dumps(variant)
-    command = [sys.executable, "-m", "seqfit.planning.trace_worker"]
+    command = [sys.executable, "-c", SERVE_TRACES]
     done = subprocess.run(command, input=given, capture_output=True, check=True, timeout=120)
     there, here = pickle.loads(done.stdout), trace_variant(request, variant)
     assert there.template.tape.events == here.template.tape.events

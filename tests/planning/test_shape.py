@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from seqfit.errors import PlanError
-from seqfit.planning.measured import draw_batch
-from seqfit.planning.shape import Shape, build_batch, uniform
+from seqfit.planning.shape import Shape, build_batch, draw_batch, uniform
 
 
 @pytest.mark.parametrize(("sources", "targets"), [((), ()), ((0,), (1,)), ((3,), (0,)), ((), None)])
@@ -42,3 +41,11 @@ def test_a_planned_batch_has_the_tensors_of_a_real_one(packed: bool, targets: tu
             assert (found.shape, found.dtype) == (value.shape, value.dtype), name
         else:
             assert found == value, name
+
+
+def test_a_padded_batch_has_real_padding() -> None:
+    (batch,) = draw_batch([Shape((2, 5), (3, 1), packed=False)]).micro_batches
+    assert batch.source_mask is not None
+    assert batch.source_mask.sum(1).tolist() == [2, 5]
+    assert (batch.labels == -100).sum(1).tolist() == [0, 2]
+    assert int(batch.source_ids.max()) > 2

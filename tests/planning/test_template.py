@@ -71,7 +71,7 @@ def test_a_size_is_a_polynomial_of_the_shape() -> None:
     ]
     template = fit_template(shapes, [make_tape(size, ()) for size in (800, 1600, 1600)])
     for shape, size in zip(shapes, (800, 1600, 1600), strict=True):
-        assert template.peak_bytes(shape) == pytest.approx(size, abs=1)
+        assert template.at(shape).peak_bytes == pytest.approx(size, abs=1)
         assert template.at(shape).blocks[0].bytes == size
 
 
@@ -86,7 +86,7 @@ def test_what_comes_and_goes_in_a_stretch_is_one_block_of_its_peak() -> None:
 def test_loops_of_other_lengths_fit_one_template() -> None:
     shapes = [uniform(1, 10, None, packed=True), uniform(2, 10, None, packed=True)]
     template = fit_template(shapes, [make_tape(100, (30,)), make_tape(200, (30, 30))])
-    assert template.peak_bytes(shapes[1]) == pytest.approx(230, abs=1)
+    assert template.at(shapes[1]).peak_bytes == pytest.approx(230, abs=1)
 
 
 def test_the_template_of_a_padded_step_gives_the_peak_of_a_shape_between() -> None:
@@ -103,7 +103,7 @@ def test_the_template_of_a_padded_step_gives_the_peak_of_a_shape_between() -> No
     template = fit_template(traced, [fake.trace([shape]) for shape in traced])
     between = uniform(8, 128, None, packed=False)
     exact = fake.trace([between])
-    assert template.peak_bytes(between) == pytest.approx(exact.peak_bytes, rel=1e-6)
+    assert template.at(between).peak_bytes == pytest.approx(exact.peak_bytes, rel=1e-6)
     assert template.at(between).events == exact.events
 
 
@@ -113,4 +113,4 @@ def test_the_template_of_a_packed_step_is_close_at_other_lengths() -> None:
     traced = [uniform(count, 200, 40, packed=True) for count in (1, 2, 4)]
     template = fit_template(traced, [fake.trace([shape]) for shape in traced])
     other = uniform(8, 200, 40, packed=True)
-    assert template.peak_bytes(other) == pytest.approx(fake.trace([other]).peak_bytes, rel=0.02)
+    assert template.at(other).peak_bytes == pytest.approx(fake.trace([other]).peak_bytes, rel=0.02)

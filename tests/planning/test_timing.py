@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from seqfit.hardware.cards import find_card
-from seqfit.planning.calibration import fit_rates
 from seqfit.planning.tape import KINDS, KernelCost, Tape, TapeSpan
+from seqfit.planning.target import fit_rates
 from seqfit.planning.timing import Rates, kernel_seconds, kinds_of, rates_of_card, sum_features
 
 RATES = Rates("test", {"product": 1e13, "batched product": 1e12}, 1e12, 2e12, 5e-6)

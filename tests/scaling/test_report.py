@@ -9,8 +9,7 @@ import pytest
 from seqfit.errors import RunError
 from seqfit.planning.cluster import Link, ScalingFigures, ScalingRow
 from seqfit.planning.cluster_prediction import ClusterPrediction
-from seqfit.scaling.report import ScalingReport, check_place, describe_scaling_limits, write_scaling
-from seqfit.scaling.rows import ScalingPlace
+from seqfit.scaling.report import ScalingPlace, ScalingReport, check_place, describe_scaling_limits, write_scaling
 
 ALONE = ScalingRow("single", 1, "strong", 32, ScalingFigures(1.0, 1000.0, 1.0, 0.0, 0.0, 2**30, 2**30), None)
 TWO = ScalingRow(

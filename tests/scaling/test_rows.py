@@ -5,10 +5,8 @@ from dataclasses import replace
 import pytest
 
 from seqfit.planning.cluster import Link
-from seqfit.scaling.rows import (
-    BUFFER_BYTES,
-    ONE_PROCESS,
-    RankFigures,
+from seqfit.scaling.measure import BUFFER_BYTES, ONE_PROCESS, RankFigures
+from seqfit.scaling.report import (
     ScalingPlace,
     build_rows,
     find_note,

@@ -16,7 +16,8 @@ import pytest
 
 from seqfit.errors import RecipeError, SeqfitError, TrainingFailed
 from seqfit.scaling import measure as scaling
-from seqfit.scaling.measure import ScalingOptions, describe_groups, list_groups, measure_scaling, run_group
+from seqfit.scaling.measure import ScalingOptions, describe_groups, list_groups, run_group
+from seqfit.scaling.report import measure_scaling
 from seqfit.strategy.load import load_strategy
 from seqfit.validation import load_checked_recipe
 from tests.processes import wait_until

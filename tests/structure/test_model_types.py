@@ -43,7 +43,7 @@ ALLOWED = {
     "training/nonfinite.py": "advice",
     "trimming/vocabulary.py": "messages, and a tokenizer that reads bytes",
     # a model of one type is what they are about
-    "planning/calibration.py": "the calibration workload is a T5",
+    "planning/target.py": "the calibration workload is a T5",
     "selftest.py": "its models are a T5, an mT5 and a BERT",
     # not of models
     "trimming/tokenizer.py": "post-processors of the tokenizers library",

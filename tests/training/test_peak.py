@@ -15,8 +15,7 @@ import seqfit
 from seqfit.data.batching import order_epoch
 from seqfit.data.loader import GlobalBatch
 from seqfit.model.loss import LossModel
-from seqfit.planning.measured import draw_batch
-from seqfit.planning.shape import Shape
+from seqfit.planning.shape import Shape, draw_batch
 from seqfit.rundir.reader import Run
 from seqfit.step.precision import Precision
 from seqfit.step.profiler import MeasuredPeak, measure_peak

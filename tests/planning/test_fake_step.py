@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from seqfit.model.loss import LossModel
-from seqfit.planning.measured import draw_batch, measure_peak_bytes
-from seqfit.planning.shape import Shape
+from seqfit.planning.fake_step import measure_peak_bytes
+from seqfit.planning.shape import Shape, draw_batch
 from seqfit.step.precision import Precision
 from seqfit.step.step import TrainStep
 
@@ -33,11 +33,3 @@ def test_a_peak_is_what_was_there_and_the_highest_sum_of_what_came() -> None:
     step.run(batch)
     peak = measure_peak_bytes(step, batch)
     assert 4 * MIB < peak < 4 * MIB + 4096  # the weight and what is wasted; its gradient comes later and is smaller
-
-
-def test_a_padded_batch_has_real_padding() -> None:
-    (batch,) = draw_batch([Shape((2, 5), (3, 1), packed=False)]).micro_batches
-    assert batch.source_mask is not None
-    assert batch.source_mask.sum(1).tolist() == [2, 5]
-    assert (batch.labels == -100).sum(1).tolist() == [0, 2]
-    assert int(batch.source_ids.max()) > 2
