@@ -99,14 +99,11 @@ class TrialRun:
 
 @dataclass(frozen=True)
 class Measures:
-    """The quantities of one trial, and why others are absent."""
-
     values: dict[str, float]
     absent: dict[str, str]
 
 
 def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
-    """Everything that can be read of its run directory."""
     trial = Trial(outcome.candidate, outcome.seed, outcome.repeat)
     path = folder / TRIAL_RUNS / trial.folder
     missing: dict[str, str] = {}
@@ -196,7 +193,6 @@ def _measure_use(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[st
 
 
 def _measure_quality(run: TrialRun) -> dict[str, float]:
-    """The final loss, and every score of the last evaluation."""
     values: dict[str, float] = {}
     losses = list(run.losses.values())
     if losses:
@@ -249,7 +245,6 @@ def _read_any(path: Path) -> list[_Record]:
 
 
 def _read_some(path: Path) -> list[_Record]:
-    """Records of a file that must have some."""
     records = _read_any(path)
     if not records:
         raise _Unreadable(f"there is no {path.name}" if not path.is_file() else f"{path.name} is empty")
@@ -270,7 +265,6 @@ class LossGap:
 
     @property
     def is_rounding(self) -> bool:
-        """Whether the curves are equal up to rounding."""
         return self.difference <= LOSS_TOLERANCE
 
 

@@ -106,7 +106,6 @@ class PreparedComparison:
     command: str
 
     def describe(self) -> str:
-        """What would be run."""
         return describe_matrix(self.matrix)
 
 
@@ -161,7 +160,6 @@ def prepare_comparison(
 
 
 def _extend(folder: Path, budget: str | float | None) -> Matrix:
-    """The matrix of a folder, with this much more time."""
     matrix = load_matrix(folder)
     more = read_options(None, {"budget": budget}).budget_seconds
     if more is None:

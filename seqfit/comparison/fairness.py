@@ -57,7 +57,6 @@ class _Evidence:
 
 
 def check_equality(matrix: Matrix, outcomes: Sequence[Outcome], runs: Sequence[TrialRun]) -> tuple[FairnessCheck, ...]:
-    """All lines; none without a finished trial."""
     if not runs:
         return ()
     evidence = _Evidence(matrix, outcomes, runs)
@@ -242,7 +241,6 @@ def _check_work(evidence: _Evidence) -> FairnessCheck:
 
 
 def _event_key(event: dict[str, Any]) -> tuple[str, str]:
-    """The same for the same event in two runs."""
     return event["kind"], json.dumps(event.get("data"), sort_keys=True)
 
 
@@ -308,7 +306,6 @@ def _describe_place(run: TrialRun, candidate: Candidate) -> dict[str, Any]:
 
 
 def _own_paths(candidate: Candidate) -> list[str]:
-    """The fields that it overrides or removes, and `allow`."""
     return [*(override.removeprefix("~").partition("=")[0] for override in candidate.overrides), "allow"]
 
 

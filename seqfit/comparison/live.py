@@ -29,8 +29,6 @@ from seqfit.units import format_seconds
 
 @dataclass(frozen=True)
 class ComparisonProgress:
-    """What has run so far, and what is running."""
-
     matrix: Matrix
     outcomes: Sequence[Outcome]
     total: int  # trials
@@ -101,7 +99,6 @@ class ComparisonTable(ComparisonLines):
 
 
 def describe_trials(now: ComparisonProgress) -> str:
-    """What is running, and what is left."""
     left = now.left_seconds()
     later = f"; about {format_seconds(left)} left" if left is not None and len(now.outcomes) < now.total else ""
     if now.trial is None:

@@ -103,7 +103,6 @@ def list_repeats(matrix: Matrix) -> list[list[Trial]]:
 
 
 def describe_matrix(matrix: Matrix) -> str:
-    """What would be run: a line for the whole, then one per candidate."""
     repeats = list_repeats(matrix)
     counts = [format_number(len(repeats[0]), "candidate"), format_number(matrix.repeats, "repeat")]
     counts.insert(1, f"seed{'' if len(matrix.seeds) == 1 else 's'} {', '.join(map(str, matrix.seeds))}")

@@ -73,7 +73,6 @@ class ComparisonOptions(schema.RecipePart):
     @field_validator("vary", mode="before")
     @classmethod
     def _to_texts(cls, given: Any) -> Any:
-        """Values as they are written in an override."""
         if not isinstance(given, Mapping):
             return given
         lists = {field: values for field, values in given.items() if isinstance(values, list | tuple)}
@@ -155,7 +154,6 @@ def list_sets() -> list[str]:
 
 
 def expand_sets(entries: Sequence[_Entry]) -> list[_Entry]:
-    """Sets replaced by their members, without duplicates."""
     known = list_sets()
     found: list[_Entry] = []
     for entry in entries:

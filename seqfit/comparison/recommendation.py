@@ -106,7 +106,6 @@ def describe_recommendation(comparison: Comparison) -> str:
 
 
 def list_missing(comparison: Comparison) -> list[str]:
-    """What a complete comparison would have and this one lacks."""
     matrix = comparison.matrix
     running = [one for one in comparison.results if not one.candidate.unavailable]
     wanted = len(matrix.seeds) * matrix.repeats

@@ -90,7 +90,6 @@ class Trial:
 
     @property
     def folder(self) -> str:
-        """The name of its run directory."""
         safe = "".join(letter if letter.isalnum() or letter in "-_.=" else "_" for letter in self.candidate)
         return f"{safe}-seed{self.seed}-repeat{self.repeat}"
 
@@ -176,8 +175,6 @@ class CandidateResult:
 
 @dataclass(frozen=True)
 class Amount:
-    """One quantity of a candidate and of the baseline, on the same machine."""
-
     quantity: str
     ours: float
     theirs: float
@@ -191,8 +188,6 @@ class Amount:
 
 @dataclass(frozen=True)
 class Pick:
-    """The candidate that is best at something, and what it costs."""
-
     goal: Goal
     candidate: str
     kind: StrategyKind
@@ -226,7 +221,6 @@ class Comparison:
 
     @property
     def memory(self) -> str | None:
-        """The quantity that memory is compared by."""
         return choose_memory(result.figures for result in self.results)
 
 

@@ -95,14 +95,12 @@ class Clock:
 
     @property
     def must_decide(self) -> bool:
-        """Whether steps and rows must be fixed now."""
         if self.budget_seconds is None:
             return False
         return time.monotonic() - self.began >= max(_DECIDE_SECONDS, _DECIDE_SHARE * self.budget_seconds)
 
     @property
     def prediction_seconds(self) -> float:
-        """For predictions of other GPUs."""
         return math.inf if self.budget_seconds is None else _PREDICTION_SHARE * self.budget_seconds
 
 
@@ -211,7 +209,6 @@ def _limit_rows(matrix: Matrix, rows: int) -> int | None:
 
 
 def _count_scored(matrix: Matrix) -> float:
-    """Most rows that are scored."""
     return build_recipe(matrix, matrix.baseline, matrix.seeds[0]).eval.limit or math.inf
 
 
@@ -292,7 +289,6 @@ def run_one_repeat(matrix: Matrix, folder: Path, number: int, view: ComparisonVi
 
 
 def find_missing(matrix: Matrix, number: int, outcomes: Sequence[Outcome]) -> list[Trial]:
-    """Trials of a repeat that have no outcome."""
     ended = {_key(outcome) for outcome in outcomes if outcome.state != "unfinished"}
     return [trial for trial in list_repeats(matrix)[number] if _key(trial) not in ended]
 
@@ -317,14 +313,12 @@ def _start(matrix: Matrix, folder: Path) -> ComparisonProgress:
 
 
 def _add_results(now: ComparisonProgress, folder: Path) -> ComparisonProgress:
-    """With the step times of the tables."""
     return replace(now, results=collect_comparison(folder).results if now.outcomes else ())
 
 
 def _run_one(
     now: ComparisonProgress, trial: Trial, folder: Path, view: ComparisonView, place: Path
 ) -> ComparisonProgress:
-    """One trial; progress is shown meanwhile and returned after it."""
     started = time.monotonic()
 
     def tick(step: int) -> None:

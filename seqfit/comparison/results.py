@@ -74,7 +74,6 @@ def collect_comparison(folder: Path) -> Comparison:
 
 
 def write_results(comparison: Comparison) -> list[Path]:
-    """All four files, into the comparison's folder."""
     folder = Path(comparison.folder)
     texts = {
         "results.csv": to_csv(comparison),
@@ -87,7 +86,6 @@ def write_results(comparison: Comparison) -> list[Path]:
 
 
 def _find_state(matrix: Matrix, candidate: Candidate, outcomes: Sequence[Outcome]) -> tuple[State, str]:
-    """Of a candidate, from the outcomes of its trials."""
     if candidate.unavailable:
         return "not_available", candidate.unavailable
     broken = [outcome for outcome in outcomes if outcome.state not in ("finished", "unfinished")]
@@ -118,7 +116,6 @@ def _find_efficiency(baseline: Candidate, candidate: Candidate, figures: Mapping
 
 
 def _describe_machine(runs: Sequence[TrialRun]) -> dict[str, Any]:
-    """From the first run that has a manifest."""
     manifest = next((run.manifest for run in runs if run.manifest), {})
     return {name: manifest[name] for name in ("hardware", "versions", "commit") if name in manifest}
 

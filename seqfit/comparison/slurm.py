@@ -51,13 +51,10 @@ from seqfit.validation import load_checked_recipe
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """A comparison to submit; nothing is written yet."""
-
     job: JobRequest
     matrix: Matrix
 
     def describe(self) -> str:
-        """What would be run."""
         return describe_matrix(self.matrix)
 
     def submit(self) -> Submitted:
@@ -172,7 +169,6 @@ def find_comparison(place: Path) -> Path | None:
 
 
 def is_submitted(folder: Path) -> bool:
-    """Whether the folder is that of a comparison that was submitted to Slurm."""
     return (folder / MATRIX).is_file() and (folder / files.JOB).is_file()
 
 

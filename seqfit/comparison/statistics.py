@@ -251,7 +251,6 @@ class CandidateFigures:
         self._gaps: dict[str, LossGap] = find_gaps([trial.run for trial in trials], self._baseline)
 
     def of(self, candidate: Candidate) -> dict[str, Figure]:
-        """Every quantity that any of its trials has."""
         names = in_display_order({name for trial in self._trials[candidate.name] for name in trial.measures.values})
         return {name: self._build(candidate, name) for name in names}
 
@@ -289,7 +288,6 @@ class CandidateFigures:
         return replace(figure, change_low=low, change_high=high, **_change_fields(change))
 
     def _tokens_per_step(self, name: str) -> float:
-        """Tokens per step, mean over the trials of a candidate."""
         measures = [trial.measures.values for trial in self._trials[name]]
         found = [one[TOKENS_PER_SECOND] * one[STEP_SECONDS] for one in measures if STEP_SECONDS in one]
         return statistics.fmean(found) if found else 0.0

@@ -96,7 +96,6 @@ def list_unfair(comparison: Comparison) -> list[str]:
 
 
 def list_notes(comparison: Comparison) -> list[str]:
-    """How to read the tables, what is absent and why, and what was checked."""
     notes = [f"ranked by time per step; % of {comparison.matrix.baseline.name} with the 95% confidence interval"]
     notes += ["≈ not significant; ? too few repeats to tell"]
     notes += [_describe_end(result) for result in comparison.results if result.reason]
@@ -137,7 +136,6 @@ def list_by_weight(comparison: Comparison) -> list[str]:
 
 
 def build_measured(comparison: Comparison, names: Sequence[str]) -> Table:
-    """One row per candidate; for each quantity its value, and its ratio or difference to the baseline's."""
     columns = [TableColumn("", "candidate", is_number=False), TableColumn("", "kind", is_number=False)]
     for name in names:
         quantity = find_quantity(name)
@@ -214,8 +212,6 @@ def _measured_row(
 
 @dataclass(frozen=True)
 class TableCell:
-    """One quantity of a candidate."""
-
     value: str  # predicted: with the baseline's on the same device, '101 ms of 215 ms'
     change: str  # relative to the baseline
     figure: Figure | None  # None: predicted

@@ -61,7 +61,6 @@ def run_trial(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _:
 
 
 def name_node() -> str:
-    """This machine's name, or the one that Slurm has for it."""
     return os.environ.get("SLURMD_NODENAME") or platform.node()
 
 
@@ -89,7 +88,6 @@ def _is_trial(process: psutil.Process, run: Path) -> bool:
 
 
 def build_command(matrix: Matrix, trial: Trial, folder: Path) -> list[str]:
-    """The arguments of `seqfit`."""
     candidate = find_candidate(matrix, trial.candidate)
     several = ["--nproc", str(candidate.processes), "--max-restarts", "0"] if candidate.processes > 1 else []
     trust = ["--trust-remote-code"] if is_remote_code_trusted() else []
@@ -113,7 +111,6 @@ def _build_environment(matrix: Matrix, trial: Trial, run: Path, log: Path) -> di
 
 
 def classify_end(code: int, log: Path, run: Path, *, was_killed: bool) -> tuple[State, str]:
-    """State and reason, from the exit code and the fields of the error next to the log."""
     if code == 0:
         return "finished", _describe_recovery(run)
     error = read_error(_error_file(log))

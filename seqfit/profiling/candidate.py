@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from seqfit.profiling.findings import Cause
-from seqfit.profiling.host import HostTimeline, is_sync
+from seqfit.profiling.host import HostTimeline, SyncRow, is_sync
 from seqfit.profiling.replay import Change, Replay
-from seqfit.profiling.syncs import SyncRow
 from seqfit.profiling.trace import Interval, KernelSpan, Trace, between, intervals_of, length, merge, overlap
 from seqfit.units import format_seconds, format_share
 

@@ -41,7 +41,6 @@ KinetoEvent = dict[str, Any]
 
 
 def read_kineto(path: Path) -> Trace:
-    """The trace of a Chrome trace file; a corrupted file, or one of another kind, is refused."""
     kept: dict[str, list[Any]] = defaultdict(list)
     gpus: dict[int, TracedGpu] = {}
     found = False
@@ -156,7 +155,6 @@ class _TraceStream(JsonStream):
     """The text of a trace, which is never edited by hand: an error means that it is truncated or something else."""
 
     def fail(self, what: str, at: int) -> NoReturn:
-        """Without line and column, which are of no use here."""
         raise DataError(f"{self.path}: {what}", "a trace is one whole JSON document", _CHANGE)
 
 

@@ -79,7 +79,6 @@ class Measurement:
 
 
 def measure_training_steps(setup: TrainingSetup, steps: int, *, evaluate: bool = True) -> Measurement:
-    """Time `steps` steps after the warm-up."""
     watch = _Watch(setup, WARM_UP_STEPS, WARM_UP_STEPS + steps)
     run_steps(setup, WARM_UP_STEPS + steps, watch.after)
     batches = list(islice(setup.loader.iterate(), WARM_UP_STEPS, WARM_UP_STEPS + steps))  # the same ones again

@@ -62,7 +62,6 @@ _EXPORT = "Export the report again: nsys export --type sqlite report.nsys-rep"
 
 
 def read_nsight(path: Path) -> Trace:
-    """The trace of an exported report; a corrupted database, or one of another kind, is refused."""
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             return _read(_Report(database, path), path)
@@ -112,13 +111,11 @@ class _Report:
             self._process = max(ranks, key=lambda number: (in_collectives.get(number, 0), counts[number]))
 
     def is_read(self, thread_or_process: object) -> bool:
-        """Whether a row belongs to the process that is read."""
         if self._process is None or not isinstance(thread_or_process, int):
             return True
         return thread_or_process >> _PROCESS_BITS == self._process
 
     def name(self, number: object, otherwise: str = "?") -> str:
-        """The text of a StringIds number."""
         return str(self.names.get(number, otherwise))
 
 
@@ -239,7 +236,6 @@ _KNOWN = "seqfit reads torch.profiler's JSON (plain or .gz) and Nsight Systems' 
 
 
 def read_trace(path: str | Path) -> Trace:
-    """The trace in a file; what can't be read is refused, with the command that makes a readable one."""
     path = Path(path)
     try:
         with path.open("rb") as file:

@@ -29,7 +29,7 @@ import torch
 from seqfit.errors import RecipeError
 from seqfit.kernels import CHUNK_BYTES
 from seqfit.model import find_blocks
-from seqfit.profiling.capture import capture
+from seqfit.profiling.capture import capture, find_sync_lines, name_lines
 from seqfit.profiling.findings import (
     Cause,
     Evidence,
@@ -42,7 +42,6 @@ from seqfit.profiling.findings import (
 from seqfit.profiling.host import HostTimeline
 from seqfit.profiling.isolated import report_stage
 from seqfit.profiling.measure import Measurement, measure_training_steps
-from seqfit.profiling.sync_lines import find_sync_lines, name_lines
 from seqfit.profiling.tables import Diagnosis, Phases, TraceSummary, build_timeline, diagnose, summarise_trace
 from seqfit.profiling.trace_findings import find_in_trace
 from seqfit.recipe import Recipe, load_recipe
@@ -70,7 +69,6 @@ class Proof:
 
     @property
     def gains(self) -> list[float]:
-        """Share saved, by repeat."""
         return [1 - after / before for before, after in zip(self.before, self.after, strict=True)]
 
     @property
@@ -79,7 +77,6 @@ class Proof:
 
     @property
     def is_confirmed(self) -> bool:
-        """A gain in every repeat."""
         return min(self.gains) > 0
 
 
@@ -212,7 +209,6 @@ def _estimate_kept_bytes(setup: TrainingSetup, measurement: Measurement) -> int 
 
 
 def prove(recipe: Recipe, finding: Finding, build: Build, *, steps: int, repeats: int = PROOF_REPEATS) -> Proof:
-    """Measure with and without the finding's change, alternating."""
     if not finding.change:
         raise RecipeError(
             f"the finding is {finding.cause}",

@@ -52,7 +52,6 @@ class Change:
     free: frozenset[int] = frozenset()  # work that nothing waits for, and that does not block its stream
 
     def host_time(self, times_ns: Mapping[str, int]) -> float:
-        """What is left of the host's time, given by activity."""
         return sum(time_ns * self.host.get(activity, 1.0) for activity, time_ns in times_ns.items())
 
     def __or__(self, other: Change) -> Change:
@@ -71,8 +70,6 @@ UNCHANGED = Change()
 
 @dataclass(slots=True)
 class _HostItem:
-    """A call, the time before it by activity, and what it starts and waits for."""
-
     call: Call | None
     before: dict[str, int]
     duration_ns: int
@@ -85,8 +82,6 @@ class _HostItem:
 
 @dataclass(slots=True)
 class _Work:
-    """A kernel or copy with what it waited for in the trace."""
-
     item: KernelSpan
     latency_ns: int = 0
     delay_ns: int = 0

@@ -53,8 +53,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from seqfit.profiling.host import ACTIVITIES, COMPUTING, LOADING, HostTimeline
-from seqfit.profiling.syncs import SyncRow, rank_syncs
+from seqfit.profiling.host import ACTIVITIES, COMPUTING, LOADING, HostTimeline, SyncRow, rank_syncs
 from seqfit.profiling.trace import (
     BACKWARD_PREFIX,
     MODULE_PREFIX,
