@@ -91,8 +91,9 @@ def _optimizer(context: TraceContext) -> Iterator[CandidateFinding]:
     per_step = len(kernels) / context.steps
     if per_step < 12:  # a fused update is a few
         return
-    host = 5 / per_step
-    left = {n: _left_of_update(context.replay.work[n].duration_ns) for n in work}
+    # A fused update reads and writes each value once instead of about three times.
+    shares = {n: 1 - _SHORTEST_KERNEL_NS / max(context.replay.work[n].duration_ns, 1) for n in work}
+    left = {n: _VALUES_LEFT * max(share, 0.0) for n, share in shares.items()}
     yield CandidateFinding(
         Cause.UNFUSED_OPTIMIZER,
         f"the optimizer launches {format_count(per_step)} kernels per step of {mean_microseconds(kernels)} us each: "
@@ -100,16 +101,11 @@ def _optimizer(context: TraceContext) -> Iterator[CandidateFinding]:
         "Update all weights in one fused kernel",
         ("strategy.optimizer_kernel=fused",),
         'optim="adamw_torch_fused"',
-        likely=Change(calls=dict.fromkeys(calls, host), work=left),
+        likely=Change(calls=dict.fromkeys(calls, 5 / per_step), work=left),
         least=Change(calls=dict.fromkeys(calls, 0.5), work=dict.fromkeys(work, 0.8)),
         most=Change(calls=dict.fromkeys(calls, 0.0), work=left),
         evidence={"kernels_per_step": per_step},
     )
-
-
-def _left_of_update(duration_ns: int) -> float:
-    """Of a kernel's time in a fused update, which reads and writes each value once instead of about three times."""
-    return _VALUES_LEFT * max(1 - _SHORTEST_KERNEL_NS / max(duration_ns, 1), 0.0)
 
 
 def _last_kernels(context: TraceContext) -> list[int]:
@@ -132,17 +128,17 @@ def _optimizer_on_cpu(context: TraceContext, updates: list[Interval]) -> Iterato
     ops = [op for op in context.trace.ops if overlap(updates, (op.start_ns, op.start_ns + 1))]
     if not ops or any(_FUSED_OPTIMIZER.search(op.name) for op in ops) or len(ops) / context.steps < 30:
         return
-    rest = Change({COMPUTING: 1 - share * 0.6 / max(context.shares.get(COMPUTING, share), share)})
-    least = Change({COMPUTING: 1 - share * 0.3 / max(context.shares.get(COMPUTING, share), share)})
+    computing = max(context.shares.get(COMPUTING, share), share)
+    likely, least, most = (Change({COMPUTING: 1 - share * saved / computing}) for saved in (0.6, 0.3, 0.8))
     yield CandidateFinding(
         Cause.UNFUSED_OPTIMIZER,
         f"the optimizer takes {context.describe_share(share)} in {format_count(len(ops) / context.steps)} operators",
         "Update all weights in one fused kernel",
         ("strategy.optimizer_kernel=fused",),
         'optim="adamw_torch_fused"',
-        likely=rest,
+        likely=likely,
         least=least,
-        most=Change({COMPUTING: 1 - share * 0.8 / max(context.shares.get(COMPUTING, share), share)}),
+        most=most,
         evidence={"operators_per_step": len(ops) / context.steps, "share": share},
     )
 
@@ -251,9 +247,8 @@ def _padding(context: TraceContext) -> Iterator[CandidateFinding]:
     """By the lengths of rows in the trace. One shape for all batches is no evidence: packed ones have it, too."""
     real = padded = 0
     for step in context.trace.steps:
-        for real_tokens, tokens in _count_tokens(
-            [op for op in context.trace.ops if op.shapes and step.holds(op.start_ns)]
-        ):
+        ops = [op for op in context.trace.ops if op.shapes and step.holds(op.start_ns)]
+        for real_tokens, tokens in _count_tokens(ops):
             real, padded = real + real_tokens, padded + tokens
     share = 1 - real / padded if padded else 0.0
     if share < 0.01:
@@ -290,10 +285,8 @@ def _count_tokens(ops: list[Op]) -> Iterator[tuple[int, int]]:
             widths = [width for rows, width in batches if rows == len(lengths) and width >= max(lengths)]
             yield sum(lengths), len(lengths) * min(widths, default=max(lengths))
     tokens = {op.shapes[0][0] for op in ops if "varlen" in op.name and op.shapes[0]}
-    for rows, width in set(batches):
-        if (
-            len(tokens) == 1 and max(tokens) <= rows * width
-        ):  # one kind of attention: it is known whose tokens these are
+    for rows, width in set(batches):  # one kind of attention: it is known whose tokens these are
+        if len(tokens) == 1 and max(tokens) <= rows * width:
             yield max(tokens), rows * width
 
 
@@ -379,8 +372,8 @@ def _backward_ns(context: TraceContext) -> float:
     marked = merge([*nodes, *intervals_of(s for s in context.trace.ranges if NAMES[BACKWARD].search(s.name))])
     if not marked:
         return sum(work.duration_ns for work in compute) * 2 / 3
-    launched = {call.correlation: call.start_ns for call in context.trace.calls if call.correlation is not None}
-    moments = ((work, launched.get(work.correlation)) for work in compute if work.correlation is not None)
+    launched = context.trace.launch_times()
+    moments = ((work, launched.get(work.correlation)) for work in compute)
     return sum(w.duration_ns for w, moment in moments if moment is not None and overlap(marked, (moment, moment + 1)))
 
 
@@ -441,17 +434,14 @@ def _floors(context: TraceContext, numbers: list[int]) -> dict[int, int]:
 def _floors_by_size(context: TraceContext, alike: list[int]) -> dict[int, int]:
     """No rate is assumed, since it grows with the size: one that took longer than a larger one has waited."""
     work = context.replay.work
-    floors: dict[int, int] = {}
     fastest = max(work[n].duration_ns for n in alike)
     by_size = group_by((work[n] for n in alike), lambda item: item.message_elements or 0)
     fastest_of: dict[int, int] = {}
     for size in sorted(by_size, reverse=True):
         fastest = min(fastest, *(item.duration_ns for item in by_size[size]))
         fastest_of[size] = fastest
-    for n in alike:
-        own, floor = work[n].duration_ns, fastest_of[work[n].message_elements or 0]
-        floors[n] = floor if own > _WAITED * floor else own
-    return floors
+    floors = {n: fastest_of[work[n].message_elements or 0] for n in alike}
+    return {n: floor if work[n].duration_ns > _WAITED * floor else work[n].duration_ns for n, floor in floors.items()}
 
 
 def _lags_behind(context: TraceContext, members: list[int]) -> bool:

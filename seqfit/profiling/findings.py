@@ -199,9 +199,6 @@ class Finding:
             return None
 
 
-Rule = Callable[[Evidence], Finding | None]
-
-
 def find_in_run(run: Run, strategy: Strategy | None) -> list[Finding]:
     """From recipe, manifest and records; `strategy` is what the run used, where it is known."""
     stored = run.manifest.get("hardware")
@@ -454,18 +451,7 @@ def _overfitting(e: Evidence) -> Finding | None:
     )
 
 
-RULES: tuple[Rule, ...] = (
-    _waiting_for_data,
-    _padding,
-    _logits,
-    _needless_recompute,
-    _tiny_batch,
-    _fp32,
-    _throttling,
-    _evaluation,
-    _saving,
-    _oversubscribed,
-    _optimizer_bound,
-    _unaccounted,
-    _overfitting,
+RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
+    *(_waiting_for_data, _padding, _logits, _needless_recompute, _tiny_batch, _fp32, _throttling),
+    *(_evaluation, _saving, _oversubscribed, _optimizer_bound, _unaccounted, _overfitting),
 )

@@ -61,9 +61,8 @@ def _pauses(context: TraceContext) -> Iterator[CandidateFinding]:
     ]
     for cause, activity in named:
         calls = dict.fromkeys(context.calls_in(context.host.when(activity, context.window)), 0.0)
-        yield _pause(
-            context, cause, calls, {EVALUATING: 0.0, SAVING: 0.0}, context.host.find_place(activity, context.window)
-        )
+        place = context.host.find_place(activity, context.window)
+        yield _pause(context, cause, calls, {EVALUATING: 0.0, SAVING: 0.0}, place)
     if not named:
         pauses = find_pauses(context)
         for cause in (Cause.EVALUATION, Cause.CHECKPOINT):
@@ -88,12 +87,8 @@ def _pause(
         calls={number: (1 + factor) / 2 for number, factor in calls.items()},
         work=dict.fromkeys(work, 0.5),
     )
-    what, advice, override, trainer = (
-        "writing checkpoints",
-        "Save less often",
-        "train.snapshot.every_steps",
-        "save_steps",
-    )
+    what, advice = "writing checkpoints", "Save less often"
+    override, trainer = "train.snapshot.every_steps", "save_steps"
     if cause == Cause.EVALUATION:
         what, advice = "evaluation", "Evaluate less often, or on fewer rows"
         override, trainer = "eval.every_steps", "eval_steps"
@@ -196,8 +191,6 @@ def _loading(context: TraceContext) -> Iterator[CandidateFinding]:
     share = context.shares.get(LOADING, 0.0)
     if not share:
         return
-    removed = Change({LOADING: 0.0})
-    overlapped = Change({LOADING: max(1 - (1 - share) / share, 0.0)})  # one worker hides at most the rest of a step
     workers = any("MultiProcessing" in span.name for span in context.trace.ranges)
     place = context.host.find_place(LOADING, context.window)
     inferred = (
@@ -216,8 +209,8 @@ def _loading(context: TraceContext) -> Iterator[CandidateFinding]:
         "dataloader_num_workers=8, dataloader_prefetch_factor=4"
         if workers
         else "dataloader_num_workers=4, dataloader_pin_memory=True, dataloader_persistent_workers=True",
-        likely=removed,
-        least=overlapped,
+        likely=Change({LOADING: 0.0}),
+        least=Change({LOADING: max(1 - (1 - share) / share, 0.0)}),  # one worker hides at most the rest of a step
         evidence={"loading_share": share, "inferred": str(context.host.loading_is_inferred)},
     )
 
@@ -276,16 +269,14 @@ def _small_copies(context: TraceContext) -> Iterator[CandidateFinding]:
         return
     calls = context.with_their_syncs(context.calls_of(copies))
     size = _mean_bytes(context, copies)
-    removed = Change(calls=dict.fromkeys(calls, 0.0), work=dict.fromkeys(copies, 0.0))
-    half = Change(calls=dict.fromkeys(calls, 0.5), work=dict.fromkeys(copies, 0.5))
     yield CandidateFinding(
         Cause.SMALL_COPIES,
         f"{format_count(per_step)} copies per step of {format_bytes(size)} on average",
         "Copy a batch as one tensor from pinned memory; larger micro-batches mean fewer copies",
         ("strategy.micro_batch_tokens=N (more than now)",),
         "dataloader_pin_memory=True, a larger per_device_train_batch_size",
-        likely=removed,
-        least=half,
+        likely=Change(calls=dict.fromkeys(calls, 0.0), work=dict.fromkeys(copies, 0.0)),
+        least=Change(calls=dict.fromkeys(calls, 0.5), work=dict.fromkeys(copies, 0.5)),
         evidence={"copies_per_step": per_step, "copy_bytes": size},
     )
 

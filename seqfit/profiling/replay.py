@@ -103,6 +103,8 @@ class Replay:
             for call in trace.calls
             if call.thread in host.threads and self._window[0] <= call.start_ns < self._window[1]
         )
+        self._by_end = sorted(range(len(self.work)), key=lambda number: self.work[number].end_ns)
+        self._ends = [self.work[number].end_ns for number in self._by_end]
         self._settles = self._find_settling(trace, host)
         self._place = self._link(host)
         self.before_ns = self.run()
@@ -201,16 +203,8 @@ class Replay:
             if starts and not is_sync(call) and call.name in usual:  # a replay models a full queue itself
                 duration = min(duration, (1 if number in blocked else 20) * usual[call.name])
             activity = next(iter(host.charge((call.start_ns, max(call.end_ns, call.start_ns + 1)))), None)
-            self._items.append(
-                _HostItem(
-                    call,
-                    host.charge((reached, max(call.start_ns, reached))),
-                    duration,
-                    activity,
-                    starts,
-                    first_step=first_step,
-                )
-            )
+            before = host.charge((reached, max(call.start_ns, reached)))
+            self._items.append(_HostItem(call, before, duration, activity, starts, first_step=first_step))
             reached = max(reached, call.end_ns)
         self._items.append(_HostItem(None, host.charge((reached, max(host.end_ns, reached))), 0))
         places = self._hold_up(launched)
@@ -220,10 +214,7 @@ class Replay:
 
     def _hold_up(self, launched: Mapping[int, Call]) -> dict[int, _Work]:
         """What each kernel or copy waited for."""
-        latency = _usual_latency(self.work, launched)
-        self._gap_ns = _usual_gap(self.work, launched)
-        by_end = sorted(range(len(self.work)), key=lambda number: self.work[number].end_ns)
-        ends = [self.work[number].end_ns for number in by_end]
+        latency, self._gap_ns = _usual_delays(self.work, launched)
         stream_end: dict[tuple[int, int], int] = {}
         places: dict[int, _Work] = {}
         for number, item in enumerate(self.work):
@@ -237,47 +228,40 @@ class Replay:
             late = item.start_ns - max(bounds)
             other = None
             if late > _SLACK_NS:
-                other = self._ended_before(item, by_end, ends)
+                other = self._ended_before(item)
                 late = 0 if other is not None else late
             places[number] = _Work(item, own_latency, max(late, 0) if late > _SLACK_NS else 0, other)
             stream_end[stream] = max(stream_end.get(stream, 0), item.end_ns)
         return places
 
-    def _ended_before(self, item: KernelSpan, by_end: list[int], ends: list[int]) -> int | None:
+    def _ended_before(self, item: KernelSpan) -> int | None:
         """Work of another stream of the same device, or a copy, that ended right before the start."""
-        place = bisect.bisect_right(ends, item.start_ns + _ROUNDING_NS) - 1
-        while place >= 0 and ends[place] >= item.start_ns - _NEAR_NS:
-            other = self.work[by_end[place]]
+        place = bisect.bisect_right(self._ends, item.start_ns + _ROUNDING_NS) - 1
+        while place >= 0 and self._ends[place] >= item.start_ns - _NEAR_NS:
+            other = self.work[self._by_end[place]]
             if other.device == item.device and other.stream != item.stream:
-                return by_end[place]
+                return self._by_end[place]
             place -= 1
         return None
 
     def _find_waits(self, launched: Mapping[int, Call]) -> None:
         """Which work each sync really waited for: what ended in the call, and had been launched before."""
-        by_end = sorted(range(len(self.work)), key=lambda number: self.work[number].end_ns)
-        ends = [self.work[number].end_ns for number in by_end]
         for item in self._items:
             call = item.call
-            if call is None or not (is_sync(call) or self._copies_back(item)):
+            if call is None:
                 continue
-            place = bisect.bisect_right(ends, call.end_ns + _SLACK_NS) - 1
-            while place >= 0 and ends[place] > call.start_ns:
-                maker = launched.get(by_end[place])
+            # A copy to pageable memory of the host returns when it has been made.
+            to_host = (w for n in item.starts if isinstance(w := self.work[n], Copy) and w.name == "DtoH")
+            if not is_sync(call) and all(copy.end_ns > call.end_ns + _SLACK_NS for copy in to_host):
+                continue
+            place = bisect.bisect_right(self._ends, call.end_ns + _SLACK_NS) - 1
+            while place >= 0 and self._ends[place] > call.start_ns:
+                maker = launched.get(self._by_end[place])
                 if maker is None or maker.start_ns <= call.start_ns:
-                    item.waits_for = by_end[place]
-                    item.after_wait_ns = max(call.end_ns - ends[place], 0)
+                    item.waits_for = self._by_end[place]
+                    item.after_wait_ns = max(call.end_ns - self._ends[place], 0)
                     break
                 place -= 1
-
-    def _copies_back(self, item: _HostItem) -> bool:
-        """A copy to pageable memory of the host returns when it has been made."""
-        assert item.call is not None
-        for number in item.starts:
-            work = self.work[number]
-            if isinstance(work, Copy) and work.name == "DtoH" and work.end_ns <= item.call.end_ns + _SLACK_NS:
-                return True
-        return False
 
 
 def _blocked_launches(calls: list[Call], by_correlation: Mapping[int, list[int]], work: list[KernelSpan]) -> set[int]:
@@ -304,32 +288,24 @@ def _usual_durations(calls: list[Call], by_correlation: Mapping[int, list[int]],
     }
 
 
-def _usual_latency(work: list[KernelSpan], launched: Mapping[int, Call]) -> int:
-    """From a launch to the kernel's start, where the device had nothing else to do."""
+def _usual_delays(work: list[KernelSpan], launched: Mapping[int, Call]) -> tuple[int, int]:
+    """From a launch to the kernel's start, where the device had nothing else to do.
+
+    And from one kernel to the next of its stream, where that one had been launched long before.
+    """
     stream_end: dict[tuple[int, int], int] = {}
-    seen = []
+    latencies, pauses = [], []
     for number, item in enumerate(work):
         stream = (item.device, item.stream)
-        call = launched.get(number)
-        if call is not None and stream_end.get(stream, 0) <= call.start_ns:
-            seen.append(item.start_ns - call.start_ns)
+        call, end = launched.get(number), stream_end.get(stream, 0)
+        if call is not None and end <= call.start_ns:
+            latencies.append(item.start_ns - call.start_ns)
+        if call is not None and stream in stream_end and call.end_ns < end - _NEAR_NS:
+            pauses.append(item.start_ns - end)
         stream_end[stream] = item.end_ns
-    seen = [time_ns for time_ns in seen if 0 <= time_ns < 20 * _LATENCY_NS]
-    return round(median(seen)) if seen else _LATENCY_NS
-
-
-def _usual_gap(work: list[KernelSpan], launched: Mapping[int, Call]) -> int:
-    """From one kernel to the next of its stream, where that one had been launched long before."""
-    stream_end: dict[tuple[int, int], int] = {}
-    seen = []
-    for number, item in enumerate(work):
-        stream = (item.device, item.stream)
-        call, end = launched.get(number), stream_end.get(stream)
-        if call is not None and end is not None and call.end_ns < end - _NEAR_NS:
-            seen.append(item.start_ns - end)
-        stream_end[stream] = item.end_ns
-    seen = [time_ns for time_ns in seen if 0 <= time_ns <= _SLACK_NS]
-    return round(median(seen)) if seen else 0
+    latencies = [time_ns for time_ns in latencies if 0 <= time_ns < 20 * _LATENCY_NS]
+    pauses = [time_ns for time_ns in pauses if 0 <= time_ns <= _SLACK_NS]
+    return round(median(latencies)) if latencies else _LATENCY_NS, round(median(pauses)) if pauses else 0
 
 
 def _strongest(first: Mapping[_ReplayKey, float], second: Mapping[_ReplayKey, float]) -> dict[_ReplayKey, float]:

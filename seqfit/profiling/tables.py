@@ -121,14 +121,13 @@ def _measure_device(device: int, work: list[KernelSpan], trace: Trace, host: Hos
 def _explain_gaps(
     idle: Sequence[Interval], work: list[KernelSpan], trace: Trace, host: HostTimeline
 ) -> list[tuple[str, int]]:
-    launches = {call.correlation: call.start_ns for call in trace.calls if call.correlation is not None}
+    launches = trace.launch_times()
     work = sorted(work, key=lambda item: item.start_ns)
     starts = [item.start_ns for item in work]
     explained: list[tuple[str, int]] = []
     for gap in idle:
         place = bisect.bisect_left(starts, gap[1])
-        following = work[place] if place < len(work) else None
-        launched = None if following is None or following.correlation is None else launches.get(following.correlation)
+        launched = launches.get(work[place].correlation) if place < len(work) else None
         if launched is not None and launched < gap[0] - _SLACK_NS:
             explained.append((DEVICE, gap[1] - gap[0]))
         elif not trace.calls and not trace.ops:
@@ -175,15 +174,17 @@ def _work(trace: Trace) -> Iterator[tuple[HostSpan, int]]:
     if not trace.kernels:
         yield from self_times(trace.ops)
         return
-    calls: dict[int | None, Call] = {call.correlation: call for call in trace.calls}
+    calls: dict[int | None, Call] = {call.correlation: call for call in trace.calls if call.correlation is not None}
     for kernel in trace.kernels:
-        call = calls.get(kernel.correlation) if kernel.correlation is not None else None
+        call = calls.get(kernel.correlation)
         yield call or HostSpan(kernel.name, kernel.start_ns, 0, ""), kernel.duration_ns
 
 
 class _Finder:
     def __init__(self, trace: Trace) -> None:
-        self._ranges = Nesting(choose_ranges(trace))
+        ours = [span for span in trace.ranges if span.name.startswith(MODULE_PREFIX)]
+        torchs = [span for span in trace.frames if span.name.startswith(_TORCH_MODULE)]
+        self._ranges = Nesting(ours or torchs or (trace.ranges if trace.kind == "nsight" else ()))
         self._nodes = Nesting(op for op in trace.ops if op.name.startswith(BACKWARD_PREFIX))
         self._made_by: dict[int, Op] = {}
         for op in sorted(trace.ops, key=lambda op: op.start_ns):
@@ -201,13 +202,6 @@ class _Finder:
         maker = self._made_by.get(node.sequence)
         module = None if maker is None else self._ranges.at(maker.thread, maker.start_ns)
         return (ELSEWHERE if module is None else tidy_name(module.name)), True
-
-
-def choose_ranges(trace: Trace) -> list[HostSpan]:
-    """The ranges of modules: ours, else torch's, else NVTX's."""
-    ours = [span for span in trace.ranges if span.name.startswith(MODULE_PREFIX)]
-    torchs = [span for span in trace.frames if span.name.startswith(_TORCH_MODULE)]
-    return ours or torchs or (list(trace.ranges) if trace.kind == "nsight" else [])
 
 
 def tidy_name(name: str) -> str:
@@ -313,10 +307,10 @@ def measure_phases(trace: Trace, phases: Phases, host: HostTimeline) -> dict[str
 
 
 def _measure_kernels(trace: Trace, phases: Phases) -> dict[str, float]:
-    launched = {call.correlation: call.start_ns for call in trace.calls if call.correlation is not None}
+    launched = trace.launch_times()
     by_phase: dict[str, list[Interval]] = {FORWARD: [], BACKWARD: [], OPTIMIZER: []}
     for kernel in trace.kernels:
-        moment = launched.get(kernel.correlation) if kernel.correlation is not None else None
+        moment = launched.get(kernel.correlation)
         phase = OUTSIDE if moment is None else phases.at(moment)
         if phase != OUTSIDE:
             by_phase[phase].append((kernel.start_ns, kernel.end_ns))

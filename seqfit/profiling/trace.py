@@ -143,6 +143,10 @@ class Trace:
         """Each step on the device where there is one, else on the host."""
         return self.device_steps or tuple((step.start_ns, step.end_ns) for step in self.steps)
 
+    def launch_times(self) -> dict[int | None, int]:
+        """Correlation -> start of the call, in nanoseconds."""
+        return {call.correlation: call.start_ns for call in self.calls if call.correlation is not None}
+
     @property
     def step_count(self) -> int:
         """At least one, so that figures per step are those of the whole trace where it has no steps."""
@@ -255,9 +259,8 @@ class Nesting:
     """Finds the innermost span at a moment of a thread."""
 
     def __init__(self, spans: Iterable[HostSpan]) -> None:
-        self._changes: dict[str, tuple[list[int], list[HostSpan | None]]] = {}
-        for thread, spans_of_thread in group_by(spans, lambda span: span.thread).items():
-            self._changes[thread] = _innermost_changes(sorted_spans(spans_of_thread))
+        by_thread = group_by(spans, lambda span: span.thread)
+        self._changes = {thread: _innermost_changes(sorted_spans(inside)) for thread, inside in by_thread.items()}
 
     def at(self, thread: str, moment_ns: int) -> HostSpan | None:
         moments, spans = self._changes.get(thread, ([], []))
