@@ -161,10 +161,8 @@ def _measure_memory(run: TrialRun) -> tuple[dict[str, float], dict[str, str]]:
     else:
         no_allocator = "torch reserves no memory on a CPU"
         if peak is not None and not forecast.get("peak_is_of_all_steps"):
-            peak, peak_is = (
-                None,
-                "the peak of the largest steps was not measured (several processes, or too little memory)",
-            )
+            peak = None
+            peak_is = "the peak of the largest steps was not measured (several processes, or too little memory)"
         given = {"allocated_bytes": (peak, peak_is), "reserved_bytes": (None, no_allocator)}
     if peak is None and run.trial.repeat:  # measured in the first repeat; this is the same training
         given.pop("allocated_bytes")

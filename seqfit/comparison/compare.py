@@ -142,7 +142,12 @@ def prepare_comparison(
     **options: Any,
 ) -> PreparedComparison:
     """What `compare` would run, checked; nothing is written yet."""
-    _check_not_launched()
+    if is_launched():
+        raise RecipeError(
+            "seqfit compare runs inside torchrun, srun or accelerate",
+            "it starts the processes of every trial itself",
+            "Run it as a single process",
+        )
     if resume and isinstance(recipe, str | Path) and (Path(recipe) / MATRIX).is_file():
         budget = options.pop("budget", None)
         _check_nothing_else(overrides, matrix, options)
@@ -261,15 +266,6 @@ def _open_folder(prepared: PreparedComparison) -> Matrix:
     write_text(folder / files.RECIPE, prepared.matrix.recipe)
     dump_matrix(prepared.matrix, folder, command=prepared.command)
     return prepared.matrix
-
-
-def _check_not_launched() -> None:
-    if is_launched():
-        raise RecipeError(
-            "seqfit compare runs inside torchrun, srun or accelerate",
-            "it starts the processes of every trial itself",
-            "Run it as a single process",
-        )
 
 
 def _check_here(folder: Path) -> None:

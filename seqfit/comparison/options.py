@@ -157,11 +157,9 @@ def expand_sets(entries: Sequence[_Entry]) -> list[_Entry]:
     known = list_sets()
     found: list[_Entry] = []
     for entry in entries:
-        members = _read_set(entry) if isinstance(entry, str) and entry in known else [entry]
+        members = [entry]
+        if isinstance(entry, str) and entry in known:
+            text = (resources.files("seqfit.comparison") / "library" / f"{entry}.yaml").read_text("utf-8")
+            members = read_yaml(text)[0]
         found += [member for member in members if member not in found]
     return found
-
-
-def _read_set(name: str) -> list[_Entry]:
-    text = (resources.files("seqfit.comparison") / "library" / f"{name}.yaml").read_text("utf-8")
-    return list(read_yaml(text)[0])

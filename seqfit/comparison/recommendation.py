@@ -15,23 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seqfit.comparison.quantities import (
-    STEP_SECONDS,
-    Quantity,
-    choose_score,
-    find_quantity,
-    format_ratio,
-)
-from seqfit.comparison.records import (
-    HERE,
-    Amount,
-    CandidateResult,
-    Comparison,
-    Figure,
-    Goal,
-    Pick,
-    Prediction,
-)
+from seqfit.comparison.quantities import STEP_SECONDS, Quantity, choose_score, find_quantity, format_ratio
+from seqfit.comparison.records import HERE, Amount, CandidateResult, Comparison, Figure, Goal, Pick, Prediction
 from seqfit.hardware import find_card
 from seqfit.units import format_count
 
@@ -135,11 +120,8 @@ def format_amount(amount: Amount, *, is_first: bool = False) -> str:
     head = f"{quantity.label} {ours}" if quantity.pairing == "seeds" else head
     if amount.ours == amount.theirs and amount.is_significant is not True:
         return f"{head}, the same"
-    details = [
-        _format_change(quantity, amount, "95% confidence interval " if is_first else ""),
-        _format_significance(amount),
-    ]
-    return f"{head} against {theirs} ({', '.join(filter(None, details))})"
+    change = _format_change(quantity, amount, "95% confidence interval " if is_first else "")
+    return f"{head} against {theirs} ({', '.join(filter(None, (change, _format_significance(amount))))})"
 
 
 def _format_change(quantity: Quantity, amount: Amount, interval: str) -> str:
@@ -219,10 +201,8 @@ def _pick_predicted(comparison: Comparison, goal: Goal, device: str) -> Pick | N
 
 def _list_predicted(ours: Prediction, theirs: Prediction) -> list[Amount]:
     """Time, then memory; none if either is missing."""
-    pairs = [
-        (STEP_SECONDS, ours.step_seconds, theirs.step_seconds),
-        ("allocated_bytes", ours.peak_bytes, theirs.peak_bytes),
-    ]
+    times, bytes_held = (ours.step_seconds, theirs.step_seconds), (ours.peak_bytes, theirs.peak_bytes)
+    pairs = [(STEP_SECONDS, *times), ("allocated_bytes", *bytes_held)]
     known = [(name, mine, other) for name, mine, other in pairs if mine is not None and other]
     return [Amount(name, mine, other, is_predicted=True) for name, mine, other in known] if len(known) == 2 else []
 

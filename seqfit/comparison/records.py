@@ -156,9 +156,7 @@ class Figure:
     change_low: float | None = None  # of its 95% confidence interval
     change_high: float | None = None
     is_significant: bool | None = None  # None: too few trials to tell
-    needed: int | None = (
-        None  # if not significant: how many repeats, seeds or rows would make such a change significant
-    )
+    needed: int | None = None  # if not significant: how many would make such a change significant
     needed_of: str = ""  # repeats, seeds or rows
 
 
@@ -227,11 +225,9 @@ class Comparison:
 _T = TypeVar("_T")
 
 
-def dump_matrix(matrix: Matrix, folder: Path, *, command: str = "") -> Path:
+def dump_matrix(matrix: Matrix, folder: Path, *, command: str = "") -> None:
     """`command` reproduces the comparison."""
-    path = folder / MATRIX
-    write_text(path, format_matrix(matrix, command=command))
-    return path
+    write_text(folder / MATRIX, format_matrix(matrix, command=command))
 
 
 def format_matrix(matrix: Matrix, *, command: str = "") -> str:

@@ -66,9 +66,7 @@ _TOO_MANY = 4  # times the rows that fit: then the first trial starts over
 _FEW_STEPS = 3  # timed, where more don't fit
 _SHORT_SECONDS = 30.0  # of a trial: about ten are its start
 _ROW_SHARE = {True: 0.3, False: 3.0}  # of a row's training time: a classifier's forward pass; generated text
-_WATCHED_STEPS = (
-    6  # the time that a first repeat needs at its end: up to three of the largest steps again, for the peak
-)
+_WATCHED_STEPS = 6  # the time that a first repeat needs at its end: up to three of the largest steps again
 _PREDICTION_SECONDS = 3.0  # each; measured: 2 s for an encoder with 22M parameters
 _PREDICTION_SHARE = 0.15  # of the budget, at most
 

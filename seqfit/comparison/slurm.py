@@ -138,9 +138,14 @@ def run_repeat(
 
     `when_complete` is called with the comparison by the repeat that ends last.
     """
-    matrix = load_matrix(folder)
-    _check_number(matrix, folder, number)
-    place, seed = repeat_folder(folder, number), list_repeats(matrix)[number][0].seed
+    matrix, place = load_matrix(folder), repeat_folder(folder, number)
+    if not matrix.repeats_are_jobs or not place.is_dir():
+        raise RunError(
+            f"--repeat is {number} for '{folder}'",
+            f"it is one of 0 to {len(list_repeats(matrix)) - 1}, in the folder of a submitted comparison",
+            "Submit one (seqfit submit RECIPE --compare classic), or resume here: seqfit compare FOLDER --resume",
+        )
+    seed = list_repeats(matrix)[number][0].seed
     with view or choose_comparison_view() as shown, stopped_by_signals(f"seqfit submit {quote(folder)}"), locked(place):
         _restart_on_new_node(place, shown)
         tokenize_ahead(replace(matrix, seeds=(seed,)), shown.log)
@@ -229,13 +234,4 @@ def _check_options(options: ComparisonOptions, resources: Resources) -> None:
             f"--nodes is {resources.nodes} for a comparison",
             "the trials of a repeat run on one node, one after another; Slurm spreads repeats over nodes",
             "Leave --nodes out",
-        )
-
-
-def _check_number(matrix: Matrix, folder: Path, number: int) -> None:
-    if not matrix.repeats_are_jobs or not repeat_folder(folder, number).is_dir():
-        raise RunError(
-            f"--repeat is {number} for '{folder}'",
-            f"it is one of 0 to {len(list_repeats(matrix)) - 1}, in the folder of a submitted comparison",
-            "Submit one (seqfit submit RECIPE --compare classic), or resume here: seqfit compare FOLDER --resume",
         )

@@ -46,14 +46,7 @@ from seqfit.comparison.quantities import (
     in_display_order,
 )
 from seqfit.comparison.recommendation import find_predicted, find_prediction, rank_results
-from seqfit.comparison.records import (
-    HERE,
-    CandidateResult,
-    Comparison,
-    FairnessCheck,
-    Figure,
-    Prediction,
-)
+from seqfit.comparison.records import HERE, CandidateResult, Comparison, FairnessCheck, Figure, Prediction
 from seqfit.tables import Table, TableColumn, shrink, to_latex_table, to_markdown_table, to_text
 from seqfit.units import format_bytes, format_count, format_number, format_seconds, format_share
 

@@ -112,7 +112,9 @@ def _build_environment(matrix: Matrix, trial: Trial, run: Path, log: Path) -> di
 
 def classify_end(code: int, log: Path, run: Path, *, was_killed: bool) -> tuple[State, str]:
     if code == 0:
-        return "finished", _describe_recovery(run)
+        events = RecordFile(run / files.EVENTS).read()
+        found = [event["message"] for event in events if event["kind"] == EventKind.OUT_OF_MEMORY]
+        return "finished", f"recovered from OOM: {found[-1]}" if found else ""
     error = read_error(_error_file(log))
     if was_killed and KILLED in (code, error.get("child_code")):  # the latter: one of several processes
         return "out_of_memory", "killed by the kernel: the machine ran out of memory"
@@ -141,10 +143,3 @@ def read_last_step(run: Path) -> int:
     """Of a run in progress; 0 before its first record."""
     record = RecordFile(run / files.STEPS).read_last()
     return 0 if record is None else int(record["step"])
-
-
-def _describe_recovery(run: Path) -> str:
-    """'', or that steps were repeated with smaller micro-batches."""
-    events = RecordFile(run / files.EVENTS).read()
-    found = [event["message"] for event in events if event["kind"] == EventKind.OUT_OF_MEMORY]
-    return f"recovered from OOM: {found[-1]}" if found else ""
