@@ -104,8 +104,7 @@ class Measures:
 
 
 def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
-    trial = Trial(outcome.candidate, outcome.seed, outcome.repeat)
-    path = folder / TRIAL_RUNS / trial.folder
+    path = folder / TRIAL_RUNS / outcome.trial.folder
     missing: dict[str, str] = {}
 
     def attempt(name: str, read: Callable[[Path], _T], otherwise: _T) -> _T:
@@ -117,7 +116,7 @@ def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
 
     evaluations: list[_Record] = attempt(files.EVALUATIONS, _read_any, [])
     return TrialRun(
-        trial=trial,
+        trial=outcome.trial,
         outcome=outcome,
         path=path,
         manifest=attempt(files.MANIFEST, lambda _: Run(path).manifest, {}),

@@ -75,7 +75,7 @@ def _check_recipe(evidence: _Evidence) -> FairnessCheck:
             continue  # see _check_records
         for path in sorted({*ours, *theirs}):
             if ours.get(path) != theirs.get(path) and not _is_within(path, allowed):
-                found.append(f"{_name(run)}: {path} is {_format(ours.get(path))}, not {_format(theirs.get(path))}")
+                found.append(f"{run.trial}: {path} is {_format(ours.get(path))}, not {_format(theirs.get(path))}")
     return _conclude("same recipe", found, f"{_count(evidence)}: all fields but those that a candidate overrides")
 
 
@@ -94,7 +94,7 @@ def _check_order(evidence: _Evidence) -> FairnessCheck:
         if wrong:
             ours, theirs = run.batches[wrong[0]], other.batches[wrong[0]]
             found.append(
-                f"{_name(run)}: {len(wrong)} of {len(common)} steps; at step {wrong[0]} examples, source and target "
+                f"{run.trial}: {len(wrong)} of {len(common)} steps; at step {wrong[0]} examples, source and target "
                 f"tokens are {_format(ours)}, not {_format(theirs)}"
             )
     what = f"examples, source and target tokens of {evidence.matrix.steps} steps, seed by seed"
@@ -116,7 +116,7 @@ def _check_seeds(evidence: _Evidence) -> FairnessCheck:
     """Missing trials are fair, because figures are made of pairs. Trials that failed are not."""
     ran = {run.trial.candidate for run in evidence.runs}
     broken = [
-        f"{outcome.candidate}, seed {outcome.seed}, repeat {outcome.repeat}: {outcome.state} ({outcome.reason})"
+        f"{outcome.trial}: {outcome.state} ({outcome.reason})"
         for outcome in evidence.outcomes
         if outcome.candidate in ran and outcome.state != "finished"
     ]
@@ -129,7 +129,7 @@ def _check_seeds(evidence: _Evidence) -> FairnessCheck:
 
 def _check_updates(evidence: _Evidence) -> FairnessCheck:
     steps = evidence.matrix.steps
-    made = {_name(run): max(run.batches, default=0) for run in evidence.runs}
+    made = {str(run.trial): max(run.batches, default=0) for run in evidence.runs}
     found = [f"{name}: {count} steps are recorded, not {steps}" for name, count in made.items() if count != steps]
     return _conclude("same number of steps", found, f"{_count(evidence)}: {steps} each")
 
@@ -145,7 +145,7 @@ def _check_machine(evidence: _Evidence) -> FairnessCheck:
         for what in sorted({*ours, *theirs}):
             is_own = what == "total threads" and _is_within("strategy.threads", own)
             if ours.get(what) != theirs.get(what) and not is_own:
-                found.append(f"{_name(run)}: {what} is {_format(ours.get(what))}, not {_format(theirs.get(what))}")
+                found.append(f"{run.trial}: {what} is {_format(ours.get(what))}, not {_format(theirs.get(what))}")
     found += _find_other_nodes(evidence)
     within = ", within each repeat" if repeats_are_jobs else ""
     what = f"packages, device, cores, total threads{within}"
@@ -159,7 +159,7 @@ def _find_other_nodes(evidence: _Evidence) -> list[str]:
         where = (outcome.seed, outcome.repeat) if evidence.matrix.repeats_are_jobs else (0, 0)
         nodes.setdefault(where, {})[outcome.node] = outcome
     return [
-        f"{outcome.candidate}, seed {outcome.seed}, repeat {outcome.repeat} ran on {node or 'an unnamed machine'}"
+        f"{outcome.trial} ran on {node or 'an unnamed machine'}"
         for found in nodes.values()
         for node, outcome in list(found.items())[1:]  # all but the first
     ]
@@ -218,7 +218,7 @@ def _check_warm_up(evidence: _Evidence) -> FairnessCheck:
         found.append("there is no warm-up, and the first steps are slower")
     for run in evidence.runs:
         if any(later - earlier != 1 for earlier, later in pairwise(sorted(run.batches))):
-            found.append(f"{_name(run)}: not every step has its own record (train.log_every)")
+            found.append(f"{run.trial}: not every step has its own record (train.log_every)")
     return _conclude("warm-up excluded", found, f"the first {warm_up} of {evidence.matrix.steps} steps, in every run")
 
 
@@ -232,7 +232,7 @@ def _check_work(evidence: _Evidence) -> FairnessCheck:
         for key in dict.fromkeys(map(_event_key, events)):
             runs_of.setdefault(key, []).append(run)
     found = [
-        f"{_name(runs[0])}: {key[0]}: {messages[key]}"
+        f"{runs[0].trial}: {key[0]}: {messages[key]}"
         for key, runs in runs_of.items()
         if key[0] != EventKind.FALLBACK or len(runs) < len(evidence.runs)
     ]
@@ -247,7 +247,7 @@ def _event_key(event: dict[str, Any]) -> tuple[str, str]:
 def _check_records(evidence: _Evidence) -> FairnessCheck:
     """The files that this list is verified from must be there; missing telemetry and scores are only mentioned."""
     missing = [(run, name, sentence) for run in evidence.runs for name, sentence in run.missing.items()]
-    found = [f"{_name(run)}: {sentence}" for run, name, sentence in missing if name in _NEEDED]
+    found = [f"{run.trial}: {sentence}" for run, name, sentence in missing if name in _NEEDED]
     other = dict.fromkeys(f"{run.trial.candidate}: {sentence}" for run, _, sentence in missing)
     return _conclude("records are complete", found, "; ".join([f"{_count(evidence)}: {', '.join(_NEEDED)}", *other]))
 
@@ -294,7 +294,7 @@ def _find_other(evidence: _Evidence, read: Callable[[TrialRun], Any]) -> list[st
     for run, other in evidence.pairs():
         ours, theirs = read(run), read(other)
         if None not in (ours, theirs) and ours != theirs and evidence.candidate(run).kind != "different":
-            found.append(f"{_name(run)}: {_format(ours)}, not {_format(theirs)}")
+            found.append(f"{run.trial}: {_format(ours)}, not {_format(theirs)}")
     return found
 
 
@@ -328,10 +328,6 @@ def _exempt(evidence: _Evidence) -> str:
 
 def _count(evidence: _Evidence) -> str:
     return format_number(len(evidence.runs), "run")
-
-
-def _name(run: TrialRun) -> str:
-    return f"{run.trial.candidate}, seed {run.trial.seed}, repeat {run.trial.repeat}"
 
 
 def _format(value: Any) -> str:

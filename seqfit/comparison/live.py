@@ -104,8 +104,7 @@ def describe_trials(now: ComparisonProgress) -> str:
     if now.trial is None:
         return f"{now.matrix.name}: {len(now.outcomes)} of {now.total} trials finished{later}"
     place = f"trial {len(now.outcomes) + 1} of {now.total}"
-    running = f"{now.trial.candidate}, seed {now.trial.seed}, repeat {now.trial.repeat}"
-    return f"{now.matrix.name}: {place}; {running}: step {now.step} of {now.matrix.steps}{later}"
+    return f"{now.matrix.name}: {place}; {now.trial}: step {now.step} of {now.matrix.steps}{later}"
 
 
 def describe_results(now: ComparisonProgress) -> str:

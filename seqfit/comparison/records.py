@@ -93,6 +93,9 @@ class Trial:
         safe = "".join(letter if letter.isalnum() or letter in "-_.=" else "_" for letter in self.candidate)
         return f"{safe}-seed{self.seed}-repeat{self.repeat}"
 
+    def __str__(self) -> str:
+        return f"{self.candidate}, seed {self.seed}, repeat {self.repeat}"
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -104,6 +107,10 @@ class Outcome:
     seconds: float  # of the whole process
     time: float  # Unix time
     node: str = ""  # the machine's name
+
+    @property
+    def trial(self) -> Trial:
+        return Trial(self.candidate, self.seed, self.repeat)
 
 
 @dataclass(frozen=True)
@@ -272,8 +279,8 @@ def read_outcomes(folder: Path) -> list[Outcome]:
     """In the order they ended; of a trial that ran twice, the last one."""
     places = [folder, *folder.glob(f"{REPEAT_FOLDERS}/*")]
     outcomes = sorted((one for place in places for one in read_outcomes_at(place)), key=lambda outcome: outcome.time)
-    last = {(outcome.candidate, outcome.seed, outcome.repeat): outcome for outcome in outcomes}
-    return [outcome for outcome in outcomes if last[outcome.candidate, outcome.seed, outcome.repeat] is outcome]
+    last = {outcome.trial: outcome for outcome in outcomes}
+    return [outcome for outcome in outcomes if last[outcome.trial] is outcome]
 
 
 def read_outcomes_at(place: Path) -> list[Outcome]:

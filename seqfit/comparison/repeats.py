@@ -264,7 +264,7 @@ def run_first_trial(matrix: Matrix, folder: Path, view: ComparisonView, clock: C
             decide_now()
         if outcome.state != "finished" or _has_same_work(decided, begun):
             add_outcome(outcome, folder)
-            now = _report(replace(now, matrix=decided), trial, outcome, folder, view)
+            now = _report(replace(now, matrix=decided), outcome, folder, view)
         if is_decided(decided):
             return decided
     decide_now()
@@ -287,8 +287,8 @@ def run_one_repeat(matrix: Matrix, folder: Path, number: int, view: ComparisonVi
 
 
 def find_missing(matrix: Matrix, number: int, outcomes: Sequence[Outcome]) -> list[Trial]:
-    ended = {_key(outcome) for outcome in outcomes if outcome.state != "unfinished"}
-    return [trial for trial in list_repeats(matrix)[number] if _key(trial) not in ended]
+    ended = {outcome.trial for outcome in outcomes if outcome.state != "unfinished"}
+    return [trial for trial in list_repeats(matrix)[number] if trial not in ended]
 
 
 def find_all_missing(matrix: Matrix, outcomes: Sequence[Outcome]) -> list[Trial]:
@@ -299,10 +299,6 @@ def write_so_far(folder: Path) -> Comparison:
     comparison = collect_comparison(folder)
     write_results(comparison)
     return comparison
-
-
-def _key(item: Trial | Outcome) -> tuple[str, int, int]:
-    return item.candidate, item.seed, item.repeat
 
 
 def _start(matrix: Matrix, folder: Path) -> ComparisonProgress:
@@ -326,16 +322,13 @@ def _run_one(
     add_outcome(outcome, place)
     if place == folder:  # repeats that are jobs write results at their end, one at a time
         write_so_far(folder)
-    return _report(now, trial, outcome, folder, view)
+    return _report(now, outcome, folder, view)
 
 
-def _report(
-    now: ComparisonProgress, trial: Trial, outcome: Outcome, folder: Path, view: ComparisonView
-) -> ComparisonProgress:
+def _report(now: ComparisonProgress, outcome: Outcome, folder: Path, view: ComparisonView) -> ComparisonProgress:
     now = _add_results(replace(now, outcomes=[*now.outcomes, outcome]), folder)
     how = outcome.state.replace("_", " ") + (f" ({outcome.reason})" if outcome.reason else "")
-    who = f"{trial.candidate}, seed {trial.seed}, repeat {trial.repeat}"
-    view.log(f"{who}: {how} in {format_seconds(outcome.seconds)}; {describe_trials(now)}")
+    view.log(f"{outcome.trial}: {how} in {format_seconds(outcome.seconds)}; {describe_trials(now)}")
     return now
 
 
@@ -348,5 +341,6 @@ def _run_or_keep(matrix: Matrix, trial: Trial, folder: Path, tick: Tick, place: 
         step = read_last_step(folder / TRIAL_RUNS / trial.folder)
         if step >= matrix.warm_up + LEAST_TIMED_STEPS:
             reason, seconds = f"stopped after {step} of {matrix.steps} steps", time.monotonic() - started
-            add_outcome(Outcome(*_key(trial), "unfinished", reason, seconds, time.time(), name_node()), place)
+            who = (trial.candidate, trial.seed, trial.repeat)
+            add_outcome(Outcome(*who, "unfinished", reason, seconds, time.time(), name_node()), place)
         raise

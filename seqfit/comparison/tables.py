@@ -32,7 +32,7 @@ import csv
 import io
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from seqfit.comparison.quantities import (
@@ -343,18 +343,9 @@ def _csv_lines(result: CandidateResult) -> Iterator[dict[str, object]]:
     if not result.figures:
         yield {**measured, "reason": result.reason}
     for name, figure in result.figures.items():
-        yield {
-            **measured,
-            "quantity": name,
-            "unit": find_quantity(name).unit,
-            "mean": figure.mean,
-            "spread": figure.spread,
-            "trials": len(figure.values),
-            "change": figure.change,
-            "change_low": figure.change_low,
-            "change_high": figure.change_high,
-            "is_significant": figure.is_significant,
-        }
+        own = {field: value for field, value in asdict(figure).items() if field in CSV_FIELDS}
+        unit = find_quantity(name).unit
+        yield {**measured, **own, "quantity": name, "unit": unit, "trials": len(figure.values)}
     if result.scaling_efficiency is not None:
         efficiency = {"quantity": "scaling_efficiency", "unit": "share", "mean": result.scaling_efficiency}
         yield {**measured, **efficiency, "trials": result.trials}

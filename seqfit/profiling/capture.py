@@ -151,14 +151,9 @@ class _ReadingMode(TorchDispatchMode):
         self, function: Any, types: Any, arguments: Any = (), options: dict[str, Any] | None = None
     ) -> Any:
         if function in _READING_METHODS:
-            self._note()
+            torchs = str(Path(torch.__file__).parent)
+            frames = [frame for frame in traceback.extract_stack() if frame.filename != __file__]
+            own = [frame for frame in frames if not frame.filename.startswith(torchs)]
+            if own and not any(frame.filename.startswith(f"{torchs}/optim/") for frame in frames):
+                self.found[own[-1].filename, own[-1].name, own[-1].lineno or 0] += 1
         return function(*arguments, **(options or {}))
-
-    def _note(self) -> None:
-        torchs = str(Path(torch.__file__).parent)
-        frames = [frame for frame in traceback.extract_stack()[:-2] if frame.filename != __file__]
-        if any(frame.filename.startswith(f"{torchs}/optim/") for frame in frames):
-            return
-        own = [frame for frame in frames if not frame.filename.startswith(torchs)]
-        if own:
-            self.found[own[-1].filename, own[-1].name, own[-1].lineno or 0] += 1

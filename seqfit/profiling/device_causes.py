@@ -177,13 +177,11 @@ def _find_attention(context: TraceContext) -> tuple[set[int], set[int]]:
 
     A softmax without a product on both sides, such as that of the loss, does not count.
     """
-    by_stream: dict[tuple[int, int], list[int]] = {}
-    for number, work in enumerate(context.replay.work):
-        by_stream.setdefault((work.device, work.stream), []).append(number)
+    work = context.replay.work
     products: set[int] = set()
     scores: set[int] = set()
-    for numbers in by_stream.values():
-        names = [context.replay.work[number].name for number in numbers]
+    for numbers in group_by(range(len(work)), lambda n: (work[n].device, work[n].stream)).values():
+        names = [work[number].name for number in numbers]
         for place, name in enumerate(names):
             if not _SOFTMAX.search(name) or _LOSS_SOFTMAX.search(name):
                 continue
@@ -403,20 +401,14 @@ def _floors(context: TraceContext, numbers: list[int]) -> dict[int, int]:
     the others.
     """
     work = context.replay.work
-    groups: dict[object, list[int]] = {}
     if all(work[n].message_elements for n in numbers):
-        for n in numbers:
-            groups.setdefault((work[n].device, work[n].name), []).append(n)
-        return {n: floor for members in groups.values() for n, floor in _floors_by_size(context, members).items()}
+        alike = group_by(numbers, lambda n: (work[n].device, work[n].name)).values()
+        return {n: floor for members in alike for n, floor in _floors_by_size(context, members).items()}
     starts = [start for start, _ in context.trace.step_intervals_ns]
-    by_step: dict[tuple[int, int, str], list[int]] = {}
-    for n in numbers:
-        step = bisect.bisect_right(starts, work[n].start_ns)
-        by_step.setdefault((step, work[n].device, work[n].name), []).append(n)
-    for members in by_step.values():
-        for place, n in enumerate(members):
-            groups.setdefault((place, work[n].device, work[n].name), []).append(n)
-    floors = {n: _floor(context, n, members) for members in groups.values() for n in members}
+    by_step = group_by(numbers, lambda n: (bisect.bisect_right(starts, work[n].start_ns), work[n].device, work[n].name))
+    place_of = {n: place for members in by_step.values() for place, n in enumerate(members)}
+    same = group_by(place_of, lambda n: (place_of[n], work[n].device, work[n].name)).values()
+    floors = {n: _floor(context, n, members) for members in same for n in members}
     for members in by_step.values():
         if len(members) < 4:
             continue

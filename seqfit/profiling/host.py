@@ -32,7 +32,7 @@ import bisect
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice, takewhile
 
 from seqfit.profiling.trace import (
@@ -47,6 +47,7 @@ from seqfit.profiling.trace import (
     Trace,
     between,
     gaps,
+    group_by,
     intervals_of,
     length,
     merge,
@@ -248,10 +249,7 @@ def shorten(place: str) -> str:
 
 def _own_pieces(frames: Iterable[HostSpan]) -> Iterator[tuple[HostSpan, list[Interval]]]:
     """Each frame with the intervals in which none of its callees ran."""
-    by_thread: dict[str, list[HostSpan]] = {}
-    for frame in sorted_spans(frames):
-        by_thread.setdefault(frame.thread, []).append(frame)
-    for ordered in by_thread.values():
+    for ordered in group_by(sorted_spans(frames), lambda frame: frame.thread).values():
         open_frames: list[tuple[HostSpan, list[Interval]]] = []
         for frame in ordered:
             while open_frames and open_frames[-1][0].end_ns <= frame.start_ns:
@@ -286,30 +284,18 @@ class SyncRow:
 def rank_syncs(trace: Trace) -> list[SyncRow]:
     """Places by time, then by the number of syncs."""
     callers = Nesting(span for span in trace.frames if is_own(span.name))
-    own_work = _OwnWork(trace)
-    groups: dict[tuple[str, str], _Group] = {}
-    for wait in outermost(_find_waits(trace)):
-        caller = callers.at(wait.thread, wait.start_ns)
-        if caller is not None and _CPU_ONLY in caller.name:
-            continue
-        group = groups.setdefault((UNKNOWN if caller is None else shorten(caller.name), wait.name), _Group())
-        group.calls += 1
-        group.time_ns += wait.duration_ns
-        if caller is not None:
-            group.callers[caller.start_ns] = own_work.of(caller)
-    rows = [group.to_row(place, what, trace.step_count) for (place, what), group in groups.items()]
+    frames = group_by(sorted_spans(trace.frames), lambda frame: frame.thread)
+    found = [(wait, callers.at(wait.thread, wait.start_ns)) for wait in outermost(_find_waits(trace))]
+    found = [(wait, caller) for wait, caller in found if caller is None or _CPU_ONLY not in caller.name]
+    places = group_by(found, lambda pair: (UNKNOWN if pair[1] is None else shorten(pair[1].name), pair[0].name))
+    steps, seconds = trace.step_count, 1e9 * trace.step_count
+    rows = []
+    for (place, what), pairs in places.items():
+        time_ns = sum(wait.duration_ns for wait, _ in pairs)
+        once = {caller.start_ns: caller for _, caller in pairs if caller is not None}  # it may wait several times
+        own_ns = sum(_own_work(caller, frames[caller.thread]) for caller in once.values())
+        rows.append(SyncRow(place, what, len(pairs) / steps, time_ns / seconds, own_ns / seconds))
     return sorted(rows, key=lambda row: (-row.seconds_per_step, -row.calls_per_step, row.place))
-
-
-@dataclass
-class _Group:
-    calls: int = 0
-    time_ns: int = 0
-    callers: dict[int, int] = field(default_factory=dict)  # start -> time: a function may wait several times
-
-    def to_row(self, place: str, what: str, steps: int) -> SyncRow:
-        seconds = 1e9 * steps
-        return SyncRow(place, what, self.calls / steps, self.time_ns / seconds, sum(self.callers.values()) / seconds)
 
 
 def _find_waits(trace: Trace) -> list[HostSpan]:
@@ -320,22 +306,14 @@ def _find_waits(trace: Trace) -> list[HostSpan]:
     return [op for op in trace.ops if op.name in _READS and updates.at(op.thread, op.start_ns) is None]
 
 
-class _OwnWork:
-    """What a function does itself: without the functions, modules and backward that it calls.
+def _own_work(caller: HostSpan, frames: list[HostSpan]) -> int:
+    """What a function does itself, in nanoseconds: without the functions, modules and backward that it calls.
 
-    A script's main() that reads the loss is not the cost of reading; a hook that computes statistics to read them is.
+    Built-in methods of tensors are its own. A script's main() that reads the loss is not the cost of reading; a hook
+    that computes statistics to read them is.
     """
-
-    def __init__(self, trace: Trace) -> None:
-        self._calls: dict[str, list[HostSpan]] = {}
-        for frame in sorted_spans(trace.frames):
-            self._calls.setdefault(frame.thread, []).append(frame)
-
-    def of(self, caller: HostSpan) -> int:
-        """Nanoseconds: its length less that of what it calls, built-in methods of tensors excepted."""
-        frames = self._calls.get(caller.thread, [])
-        order = (caller.start_ns, -caller.duration_ns)
-        first = bisect.bisect_right(frames, order, key=lambda frame: (frame.start_ns, -frame.duration_ns))
-        inside = takewhile(lambda frame: frame.start_ns < caller.end_ns, islice(frames, first, None))
-        called = merge(intervals_of(f for f in inside if not _OF_TENSORS.match(f.name)))
-        return caller.duration_ns - length(between(called, (caller.start_ns, caller.end_ns)))
+    order = (caller.start_ns, -caller.duration_ns)
+    first = bisect.bisect_right(frames, order, key=lambda frame: (frame.start_ns, -frame.duration_ns))
+    inside = takewhile(lambda frame: frame.start_ns < caller.end_ns, islice(frames, first, None))
+    called = merge(intervals_of(f for f in inside if not _OF_TENSORS.match(f.name)))
+    return caller.duration_ns - length(between(called, (caller.start_ns, caller.end_ns)))

@@ -234,13 +234,8 @@ def _cut_at_names_of_every_step(names: Sequence[str]) -> list[int]:
 
     The largest group of names that come equally often and always in one order; a step begins at the first of them.
     """
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name, []).append(place)
-    by_count: dict[int, list[str]] = {}
-    for name, where in places.items():
-        if len(where) >= 3:
-            by_count.setdefault(len(where), []).append(name)
+    places = group_by(range(len(names)), lambda place: names[place])
+    by_count = group_by((name for name, where in places.items() if len(where) >= 3), lambda name: len(places[name]))
     best: list[int] = []
     most = 1  # one name alone may be anything
     for _, group in sorted(by_count.items()):

@@ -168,8 +168,8 @@ def needs_shapes(operator: str) -> bool:
 
 
 Interval = tuple[int, int]
-_SpanKey = TypeVar("_SpanKey", bound=Hashable)
-S = TypeVar("S", bound=Span)
+_Item = TypeVar("_Item")
+_GroupKey = TypeVar("_GroupKey", bound=Hashable)
 H = TypeVar("H", bound=HostSpan)
 
 
@@ -215,8 +215,8 @@ def overlap(merged: Sequence[Interval], window: Interval) -> int:
     return length(between(merged, window))
 
 
-def group_by(items: Iterable[S], key: Callable[[S], _SpanKey]) -> dict[_SpanKey, list[S]]:
-    groups: dict[_SpanKey, list[S]] = defaultdict(list)
+def group_by(items: Iterable[_Item], key: Callable[[_Item], _GroupKey]) -> dict[_GroupKey, list[_Item]]:
+    groups: dict[_GroupKey, list[_Item]] = defaultdict(list)
     for item in items:
         groups[key(item)].append(item)
     return groups
