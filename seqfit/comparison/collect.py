@@ -271,9 +271,11 @@ def find_gaps(runs: Sequence[TrialRun], baseline: str) -> dict[str, LossGap]:
     gaps: dict[str, LossGap] = {}
     for run in runs:
         name, other = run.trial.candidate, known.get(run.trial.seed)
-        gap = None if other is None or name == baseline else _find_gap(run, other)
-        if gap is not None and (name not in gaps or gap.difference > gaps[name].difference):
-            gaps[name] = gap
+        if other is None or name == baseline:
+            continue
+        found = [(abs(loss - other.losses[step]), step) for step, loss in run.losses.items() if step in other.losses]
+        if found and (name not in gaps or max(found)[0] > gaps[name].difference):
+            gaps[name] = LossGap(*max(found), run.trial.seed, len(found))
     return gaps
 
 
@@ -282,9 +284,3 @@ def has_no_dropout(run: TrialRun) -> bool:
     model = run.recipe.get("model") or {}
     adapters = model.get("lora") or {}
     return model.get("dropout") == 0 and not adapters.get("dropout")
-
-
-def _find_gap(run: TrialRun, baseline: TrialRun) -> LossGap | None:
-    common = [step for step in run.losses if step in baseline.losses]
-    gaps = [(abs(run.losses[step] - baseline.losses[step]), step) for step in common]
-    return LossGap(*max(gaps), run.trial.seed, len(gaps)) if gaps else None

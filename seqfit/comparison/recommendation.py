@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from seqfit.comparison.quantities import STEP_SECONDS, Quantity, choose_score, find_quantity, format_ratio
-from seqfit.comparison.records import HERE, Amount, CandidateResult, Comparison, Figure, Goal, Pick, Prediction
+from seqfit.comparison.records import HERE, Amount, CandidateResult, Comparison, Goal, Pick, Prediction
 from seqfit.hardware import find_card
 from seqfit.units import format_count
 
@@ -171,7 +171,8 @@ def _pick_measured(comparison: Comparison, goal: Goal, name: str, others: Sequen
     baseline = comparison.results[0]
     ranked = [one for one in comparison.results[1:] if goal == "score" or one.candidate.kind != "different"]
     known = [one for one in ranked if name in one.figures]
-    changed = {one.candidate.name: _gain(one.figures[name], name) for one in known}
+    sign = 1 if find_quantity(name).higher_is_better else -1
+    changed = {one.candidate.name: sign * (one.figures[name].change or 0.0) for one in known}
     better = [one for one in known if changed[one.candidate.name] > 0]
     sure = [one for one in better if one.figures[name].is_significant is not False]
     best = max(sure or better, key=lambda one: changed[one.candidate.name], default=baseline)
@@ -211,12 +212,6 @@ def _measure(result: CandidateResult, baseline: CandidateResult, name: str) -> A
     figure, theirs = result.figures[name], baseline.figures[name].mean
     given = (figure.change_low, figure.change_high, figure.is_significant, figure.needed, figure.needed_of)
     return Amount(name, figure.mean, theirs, *given)
-
-
-def _gain(figure: Figure, name: str) -> float:
-    """How much better, as a share of the baseline's."""
-    change = figure.change or 0.0
-    return change if find_quantity(name).higher_is_better else -change
 
 
 def _list_devices(comparison: Comparison) -> list[str]:

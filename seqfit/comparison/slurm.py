@@ -147,7 +147,10 @@ def run_repeat(
         )
     seed = list_repeats(matrix)[number][0].seed
     with view or choose_comparison_view() as shown, stopped_by_signals(f"seqfit submit {quote(folder)}"), locked(place):
-        _restart_on_new_node(place, shown)
+        nodes = {outcome.node for outcome in read_outcomes_at(place)} - {name_node()}
+        if nodes:  # Slurm has moved this repeat: trials on two machines are not comparable
+            shown.log(f"this repeat began on {', '.join(sorted(nodes))}; it starts over on {name_node()}")
+            write_outcomes([], place)
         tokenize_ahead(replace(matrix, seeds=(seed,)), shown.log)
         if number == 0 and not (folder / PREDICTIONS).is_file():  # once for all repeats
             dump_predictions(list(predict_candidates(matrix, (), shown.log)), folder)
@@ -157,14 +160,6 @@ def run_repeat(
             if not find_all_missing(matrix, read_outcomes(folder)):
                 when_complete(comparison)
             return comparison
-
-
-def _restart_on_new_node(place: Path, view: ComparisonView) -> None:
-    """Slurm has moved this repeat: trials on two machines are not comparable."""
-    nodes = {outcome.node for outcome in read_outcomes_at(place)} - {name_node()}
-    if nodes:
-        view.log(f"this repeat began on {', '.join(sorted(nodes))}; it starts over on {name_node()}")
-        write_outcomes([], place)
 
 
 def find_comparison(place: Path) -> Path | None:

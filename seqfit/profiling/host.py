@@ -141,7 +141,10 @@ class HostTimeline:
             self.loading_is_inferred = bool(spans[LOADING])
         if trace.on_gpu:
             spans[ALLOCATING] = intervals_of(call for call in calls if _ALLOCATING.search(call.name))
-            spans[COMPUTING] = _computing(trace, calls, self.threads)
+            # Long operators without a CUDA call inside run on the CPU.
+            called = merge(intervals_of(calls))
+            long_ops = (op for op in trace.ops if op.duration_ns > _LONG_OP_NS and op.thread in self.threads)
+            spans[COMPUTING] = intervals_of(op for op in long_ops if not overlap(called, (op.start_ns, op.end_ns)))
             optimizers = (s for s in trace.ranges if s.thread in self.threads and s.name.startswith(_OPTIMIZER))
             spans[LAUNCHING] = merge([*work, *intervals_of(optimizers)], _SHORT_PAUSE_NS)
         else:
@@ -231,13 +234,6 @@ def _named(spans: Iterable[HostSpan], pattern: re.Pattern[str]) -> list[Interval
     return intervals_of(span for span in spans if pattern.search(span.name))
 
 
-def _computing(trace: Trace, calls: list[Call], threads: frozenset[str]) -> list[Interval]:
-    """Of a GPU's trace: long operators without a CUDA call inside, so they run on the CPU."""
-    called = merge(intervals_of(calls))
-    long_ops = (op for op in trace.ops if op.duration_ns > _LONG_OP_NS and op.thread in threads)
-    return intervals_of(op for op in long_ops if not overlap(called, (op.start_ns, op.end_ns)))
-
-
 def is_own(name: str) -> bool:
     return not name.startswith(_FOREIGN) and "/site-packages/" not in name and "/torch/" not in name
 
@@ -251,19 +247,14 @@ def _own_pieces(frames: Iterable[HostSpan]) -> Iterator[tuple[HostSpan, list[Int
     """Each frame with the intervals in which none of its callees ran."""
     for ordered in group_by(sorted_spans(frames), lambda frame: frame.thread).values():
         open_frames: list[tuple[HostSpan, list[Interval]]] = []
-        for frame in ordered:
-            while open_frames and open_frames[-1][0].end_ns <= frame.start_ns:
-                yield _close(open_frames.pop())
-            if open_frames:
-                open_frames[-1][1].append((frame.start_ns, frame.end_ns))
-            open_frames.append((frame, []))
-        while open_frames:
-            yield _close(open_frames.pop())
-
-
-def _close(opened: tuple[HostSpan, list[Interval]]) -> tuple[HostSpan, list[Interval]]:
-    frame, callees = opened
-    return frame, gaps(merge(callees), (frame.start_ns, frame.end_ns))
+        for frame in (*ordered, None):  # None: the end, which closes all
+            while open_frames and (frame is None or open_frames[-1][0].end_ns <= frame.start_ns):
+                closed, callees = open_frames.pop()
+                yield closed, gaps(merge(callees), (closed.start_ns, closed.end_ns))
+            if frame is not None:
+                if open_frames:
+                    open_frames[-1][1].append((frame.start_ns, frame.end_ns))
+                open_frames.append((frame, []))
 
 
 UNKNOWN = "(no Python stacks in the trace)"

@@ -194,24 +194,21 @@ def _read_copies(report: _Report) -> Iterator[Copy]:
 
 def _read_ranges(report: _Report) -> Iterator[HostSpan]:
     for start, end, thread, text, text_number in report.rows(_NVTX, "start", '"end"', "globalTid", "text", "textId"):
-        if end is not None and report.is_read(thread):  # a mark has no length
-            yield _build_range(str(text) if text else report.name(text_number), _span(start, end), str(thread))
-
-
-def _build_range(text: str, span: tuple[int, int], thread: str) -> HostSpan:
-    name = _EMITTED.sub("", text)
-    if not _OPERATOR.match(name):
-        return HostSpan(name, *span, thread)
-    sequence = _SEQUENCE.search(text)
-    sizes = _SIZES.search(text) if needs_shapes(name) else None
-    return Op(
-        name,
-        *span,
-        thread,
-        sequence=int(sequence.group(1)) if sequence else None,
-        is_backward=name.startswith(BACKWARD_PREFIX),
-        shapes=_read_sizes(sizes.group(1)) if sizes else (),
-    )
+        if end is None or not report.is_read(thread):  # a mark has no length
+            continue
+        emitted = str(text) if text else report.name(text_number)
+        span = HostSpan(_EMITTED.sub("", emitted), *_span(start, end), str(thread))
+        if not _OPERATOR.match(span.name):
+            yield span
+            continue
+        sequence = _SEQUENCE.search(emitted)
+        sizes = _SIZES.search(emitted) if needs_shapes(span.name) else None
+        yield Op(
+            *(span.name, span.start_ns, span.duration_ns, span.thread),
+            sequence=int(sequence.group(1)) if sequence else None,
+            is_backward=span.name.startswith(BACKWARD_PREFIX),
+            shapes=_read_sizes(sizes.group(1)) if sizes else (),
+        )
 
 
 def _read_sizes(text: str) -> tuple[tuple[int, ...], ...]:
