@@ -150,10 +150,7 @@ def in_display_order(names: Iterable[str]) -> list[str]:
 
 
 def choose_memory(figures: Iterable[Collection[str]]) -> str | None:
-    """The quantity that memory is compared by: allocated if all candidates have it, else that of the process.
-
-    In: the names of each candidate's figures; candidates without any are ignored.
-    """
+    """Allocated if all candidates that have figures have it, else that of the process."""
     given = [set(names) for names in figures if names]
     shared, any_has = (set.intersection(*given), set.union(*given)) if given else (set(), set())
     kinds = ("allocated_bytes", "resident_bytes")

@@ -134,10 +134,7 @@ def run_repeat(
     when_complete: Callable[[Comparison], None] = lambda _: None,
     view: ComparisonView | None = None,
 ) -> Comparison:
-    """Runs the missing trials of one repeat; returns the results of all repeats so far.
-
-    `when_complete` is called with the comparison by the repeat that ends last.
-    """
+    """Its missing trials; the results of all repeats so far. `when_complete` is called by the repeat that ends last."""
     matrix, place = load_matrix(folder), repeat_folder(folder, number)
     if not matrix.repeats_are_jobs or not place.is_dir():
         raise RunError(
@@ -195,10 +192,7 @@ def describe_node(resources: Resources, site: Site) -> Machine:
 
 
 def _find_card(gpu_type: str | None) -> Card | None:
-    """GPU types of clusters are loose names: 'v100' is any card of that name, if all have the same abilities.
-
-    A card that is not in the table is taken to be able to do everything.
-    """
+    """'v100' is any card of that name, if all have the same abilities. None: taken to be able to do everything."""
     wanted = (gpu_type or "").lower()
     found = [card for key, card in load_cards().items() if wanted and wanted in (key, *key.split("-"))]
     return found[0] if len({card.has_bf16 for card in found}) == 1 else None

@@ -46,10 +46,7 @@ _WAIT_STEPS, _WARM_UP_STEPS = 1, 1
 
 
 def capture(setup: TrainingSetup, path: Path, steps: int, *, stacks: bool = True, memory: bool = True) -> Trace:
-    """Profile `steps` steps after the warm-up, and write the trace to `path` (.json or .json.gz).
-
-    Without `stacks` also without modules, which slows the host down least.
-    """
+    """`steps` steps after the warm-up, as .json or .json.gz; without `stacks` also without modules."""
     device = setup.step.precision.device
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     plain_clock, setup.step.clock = setup.step.clock, _TracedClock(device)

@@ -201,16 +201,14 @@ class HostTimeline:
         return shorten(best[0][0]) if best else None
 
     def _infer_loading(self, calls: list[Call], work: list[Interval]) -> list[Interval]:
-        """Pauses without any call or operator whose next work is a copy to the device: the batch.
-
-        prof.step() is called at the end of a loop's body, so what comes before it is not loading.
-        """
+        """Pauses without any call or operator whose next work is a copy to the device: the batch."""
         to_device = {copy.correlation for copy in self._trace.copies if copy.name == "HtoD"} - {None}
         device_work = {k.correlation for k in (*self._trace.kernels, *self._trace.copies)} - {None}
         starters = sorted((c for c in calls if c.correlation in device_work), key=lambda call: call.start_ns)
         starts = [call.start_ns for call in starters]
         shortest = _LONG_PAUSE * self._trace.step_seconds * 1e9
         found = []
+        # prof.step() is called at the end of a loop's body, so what comes before it is not loading.
         bodies = [s.start_ns for s in self._trace.steps if s.name.startswith(PROFILER_STEP)]
         for start, end in gaps(work, self._trace.window_ns):
             body = bisect.bisect_right(bodies, end) - 1

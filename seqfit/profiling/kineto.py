@@ -88,8 +88,7 @@ def _host_span(event: KinetoEvent) -> HostSpan:
 
 
 def _call(event: KinetoEvent) -> Call:
-    correlation = event.get("args", {}).get("correlation")
-    return Call(*_times(event), thread=_thread(event), correlation=correlation)
+    return Call(*_times(event), thread=_thread(event), correlation=event.get("args", {}).get("correlation"))
 
 
 def _op(event: KinetoEvent) -> Op:

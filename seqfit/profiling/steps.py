@@ -110,11 +110,7 @@ def _follow_the_device(trace: Trace) -> Trace:
 
 
 def _without_warm_up(trace: Trace) -> Trace:
-    """Without first steps that are unlike the others.
-
-    Such is one that takes several times as long (compiling), and any that allocate memory of the driver where later
-    ones hardly do.
-    """
+    """Without a first step that takes several times as long (compiling), and those that allocate unlike later ones."""
     lengths = [end - start for start, end in trace.step_intervals_ns]
     if len(lengths) < 4:
         return trace
@@ -133,10 +129,7 @@ def _without_warm_up(trace: Trace) -> Trace:
 
 
 def _find_ranges(trace: Trace) -> list[HostSpan]:
-    """The ranges of one name (whatever its number) on one thread, at least two, the outermost of those that match.
-
-    Each from its beginning to that of the next one.
-    """
+    """The ranges of one name (whatever its number) on one thread, at least two, the outermost of those that match."""
     named = [span for span in trace.ranges if _STEP_NAME.match(span.name) and not _NOT_A_STEP.search(span.name)]
     groups = group_by(named, lambda span: (span.thread, _DIGITS.sub("#", span.name)))
     best: list[HostSpan] = []
@@ -167,10 +160,7 @@ def _find_updates(trace: Trace) -> list[HostSpan]:
 
 
 def _find_in_sequence(trace: Trace) -> Iterator[tuple[list[HostSpan], str]]:
-    """By the order in which kernels (on a CPU: operators) were launched.
-
-    Streams run side by side, so the device's own order differs from step to step.
-    """
+    """By the order of launches: streams run side by side, so the device's own order differs from step to step."""
     launched = trace.launch_times()
     work: list[Span] = [*sorted(trace.kernels, key=lambda kernel: launched.get(kernel.correlation, kernel.start_ns))]
     work = work or [*outermost(trace.ops)]

@@ -65,6 +65,7 @@ from seqfit.profiling.trace import (
     KernelSpan,
     Nesting,
     Op,
+    Span,
     Trace,
     between,
     clip,
@@ -222,7 +223,7 @@ class TimeRow:
         return self.total_ns / self.calls
 
 
-def rank_rows(times: Iterable[tuple[str, int]]) -> list[TimeRow]:
+def _rank_rows(times: Iterable[tuple[str, int]]) -> list[TimeRow]:
     totals: dict[str, tuple[int, int]] = {}
     for name, time_ns in times:
         calls, total = totals.get(name, (0, 0))
@@ -232,21 +233,13 @@ def rank_rows(times: Iterable[tuple[str, int]]) -> list[TimeRow]:
     return sorted(rows, key=lambda row: (-row.total_ns, row.name))
 
 
-def rank_calls(trace: Trace) -> list[TimeRow]:
-    return rank_rows((call.name, call.duration_ns) for call in trace.calls)
+def rank_spans(spans: Iterable[Span]) -> list[TimeRow]:
+    return _rank_rows((span.name, span.duration_ns) for span in spans)
 
 
 def rank_operators(trace: Trace) -> list[TimeRow]:
     """By self time; nodes of the backward by their own names."""
-    return rank_rows((op.name.removeprefix(BACKWARD_PREFIX), own) for op, own in self_times(trace.ops))
-
-
-def rank_kernels(trace: Trace) -> list[TimeRow]:
-    return rank_rows((kernel.name, kernel.duration_ns) for kernel in trace.kernels)
-
-
-def rank_copies(trace: Trace) -> list[TimeRow]:
-    return rank_rows((copy.name, copy.duration_ns) for copy in trace.copies)
+    return _rank_rows((op.name.removeprefix(BACKWARD_PREFIX), own) for op, own in self_times(trace.ops))
 
 
 FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = "forward", "backward", "optimizer", "outside"
@@ -453,10 +446,10 @@ def summarise_trace(diagnosis: Diagnosis) -> TraceSummary:
         mean_step_seconds=trace.span_ns / steps / 1e9,
         operators_per_step=len(trace.ops) / steps,
         copied_bytes_per_step=sum(copy.size_bytes for copy in trace.copies) / steps,
-        calls=rank_calls(trace),
+        calls=rank_spans(trace.calls),
         operators=rank_operators(trace),
-        kernels=rank_kernels(trace),
-        copies=rank_copies(trace),
+        kernels=rank_spans(trace.kernels),
+        copies=rank_spans(trace.copies),
         phases=measure_phases(trace, phases, diagnosis.host),
         gpus=diagnosis.gpus,
         modules=rank_modules(trace),
