@@ -35,6 +35,7 @@ from seqfit.yaml_text import read_yaml
 
 _T = TypeVar("_T")
 _Record = dict[str, Any]
+_Given = dict[str, tuple[float | None, str]]  # quantity -> its value, or None and why it is absent
 _LAST_PART = 10  # the final loss is the mean of the last tenth of the steps
 
 
@@ -48,7 +49,6 @@ class TrialRun:
 
     trial: Trial
     outcome: Outcome
-    path: Path
     manifest: _Record = field(default_factory=dict)
     recipe: _Record = field(default_factory=dict)
     steps: Sequence[_Record] = ()
@@ -118,7 +118,6 @@ def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
     return TrialRun(
         trial=outcome.trial,
         outcome=outcome,
-        path=path,
         manifest=attempt(files.MANIFEST, lambda _: Run(path).manifest, {}),
         recipe=attempt(files.RECIPE, _read_recipe, {}),
         steps=attempt(files.STEPS, _read_some, []),
@@ -133,30 +132,24 @@ def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
 
 def measure_trial(run: TrialRun, warm_up: int) -> Measures:
     """All quantities of a trial; only times if it was stopped before its end."""
-    values, absent = _measure_time(run, warm_up)
-    if run.outcome.state == "unfinished":
-        return Measures(values, absent)
-    for found, lacking in (_measure_memory(run), _measure_use(run, warm_up)):
-        values |= found
-        absent |= lacking
-    return Measures(values | _measure_quality(run), absent)
+    summary, few = summarise_steps(run.steps, warm_up=warm_up), f"{len(run.steps)} steps are recorded"
+    given: _Given = dict.fromkeys((STEP_SECONDS, TOKENS_PER_SECOND), (None, f"{few}, of which {warm_up} are warm-up"))
+    if summary.step_seconds is not None and summary.tokens_per_second is not None:
+        given = {STEP_SECONDS: (summary.step_seconds, ""), TOKENS_PER_SECOND: (summary.tokens_per_second, "")}
+    is_whole = run.outcome.state != "unfinished"
+    given |= _measure_memory(run) | _measure_use(run, warm_up) if is_whole else {}
+    values = {name: value for name, (value, _) in given.items() if value is not None}
+    values |= _measure_quality(run) if is_whole else {}
+    return Measures(values, {name: reason for name, (value, reason) in given.items() if value is None})
 
 
-def _measure_time(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
-    summary = summarise_steps(run.steps, warm_up=warm_up)
-    if summary.step_seconds is None or summary.tokens_per_second is None:
-        reason = f"{len(run.steps)} steps are recorded, of which {warm_up} are warm-up"
-        return {}, dict.fromkeys((STEP_SECONDS, TOKENS_PER_SECOND), reason)
-    return {STEP_SECONDS: summary.step_seconds, TOKENS_PER_SECOND: summary.tokens_per_second}, {}
-
-
-def _measure_memory(run: TrialRun) -> tuple[dict[str, float], dict[str, str]]:
+def _measure_memory(run: TrialRun) -> _Given:
     """On a GPU the records have torch's peak, the manifest the allocator's; on a CPU the manifest has the tensors'."""
     forecast = run.manifest.get("prediction") or {}
     peak, peak_is = forecast.get("measured_peak_bytes"), forecast.get("measured_peak_is") or "the run has not ended"
     if run.hardware.get("device") == "cuda":
         allocated = max((record["memory_bytes"] for record in run.steps), default=None)
-        given = {"allocated_bytes": (allocated, "no step is recorded"), "reserved_bytes": (peak, peak_is)}
+        given: _Given = {"allocated_bytes": (allocated, "no step is recorded"), "reserved_bytes": (peak, peak_is)}
     else:
         no_allocator = "torch reserves no memory on a CPU"
         if peak is not None and not forecast.get("peak_is_of_all_steps"):
@@ -165,28 +158,24 @@ def _measure_memory(run: TrialRun) -> tuple[dict[str, float], dict[str, str]]:
         given = {"allocated_bytes": (peak, peak_is), "reserved_bytes": (None, no_allocator)}
     if peak is None and run.trial.repeat:  # measured in the first repeat; this is the same training
         given.pop("allocated_bytes")
-    host = summarise_host(run.samples)
-    given["resident_bytes"] = (host.peak_memory_bytes, _no_sample(run))
-    return _sort_out(given)
+    return given | {"resident_bytes": (summarise_host(run.samples).peak_memory_bytes, _no_sample(run))}
 
 
-def _measure_use(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
+def _measure_use(run: TrialRun, warm_up: int) -> _Given:
     """From samples between the last warm-up step and the last step, of the GPUs that the run used."""
     samples = _samples_between(run, warm_up)
     listed = run.sensors.get("gpus") or []
     trained = find_trained(listed, run.hardware)
     gpus = [gpu for gpu in summarise_gpus(samples) if not listed or gpu.gpu in trained]
-    shares = _given(gpus, "mean_busy_share")
-    energy = _given(gpus, "energy_joules") if len(samples) > 1 else []  # a counter needs two readings
+    shares = _known(gpus, "mean_busy_share")
+    energy = _known(gpus, "energy_joules") if len(samples) > 1 else []  # a counter needs two readings
     why = (run.sensors.get("absent") or {}).get("gpus") or _no_sample(run)
-    return _sort_out(
-        {
-            "gpu_busy_share": (statistics.fmean(shares) if shares else None, why),
-            "cores_used": (summarise_host(samples).mean_cores_used, _no_sample(run)),
-            "energy_joules": (sum(energy) if energy else None, why),
-            "temperature_celsius": (max(_given(gpus, "peak_temperature_celsius"), default=None), why),
-        }
-    )
+    return {
+        "gpu_busy_share": (statistics.fmean(shares) if shares else None, why),
+        "cores_used": (summarise_host(samples).mean_cores_used, _no_sample(run)),
+        "energy_joules": (sum(energy) if energy else None, why),
+        "temperature_celsius": (max(_known(gpus, "peak_temperature_celsius"), default=None), why),
+    }
 
 
 def _measure_quality(run: TrialRun) -> dict[str, float]:
@@ -214,13 +203,8 @@ def _no_sample(run: TrialRun) -> str:
     return "no telemetry sample during the steps after warm-up" if run.samples else "there is no telemetry"
 
 
-def _given(gpus: Sequence[GpuSummary], name: str) -> list[float]:
+def _known(gpus: Sequence[GpuSummary], name: str) -> list[float]:
     return [value for gpu in gpus if (value := getattr(gpu, name)) is not None]
-
-
-def _sort_out(given: Mapping[str, tuple[float | None, str]]) -> tuple[dict[str, float], dict[str, str]]:
-    found = {name: value for name, (value, _) in given.items() if value is not None}
-    return found, {name: reason for name, (value, reason) in given.items() if value is None}
 
 
 def _read_recipe(path: Path) -> _Record:

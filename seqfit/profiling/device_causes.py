@@ -17,10 +17,9 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from statistics import median
 
-from seqfit.profiling.candidate import CandidateFinding, TraceContext, mean_microseconds
 from seqfit.profiling.findings import Cause
 from seqfit.profiling.host import COMMUNICATING, COMPUTING
-from seqfit.profiling.replay import Change
+from seqfit.profiling.replay import CandidateFinding, Change, TraceContext, mean_microseconds
 from seqfit.profiling.steps import MATRIX_PRODUCT, is_update_kernel
 from seqfit.profiling.tables import BACKWARD, NAMES, OPTIMIZER, is_collective
 from seqfit.profiling.trace import (

@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from seqfit.profiling.candidate import CandidateFinding, TraceContext, at_place, mean_microseconds
 from seqfit.profiling.findings import Cause
 from seqfit.profiling.host import (
     ALLOCATING,
@@ -37,7 +36,7 @@ from seqfit.profiling.host import (
     UNKNOWN,
     is_own,
 )
-from seqfit.profiling.replay import Change
+from seqfit.profiling.replay import CandidateFinding, Change, TraceContext, at_place, mean_microseconds
 from seqfit.profiling.steps import CHECKPOINT_BYTES, MATRIX_PRODUCT
 from seqfit.profiling.trace import Copy, overlap
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
