@@ -313,7 +313,7 @@ def _resolve(draft: Draft, base: Recipe, larger: str | None) -> _Resolved | list
     shared = [f"strategy.threads={max(1, threads // meaning.processes)}"] if meaning.processes > 1 else []
     overrides = [*map(_anchor, meaning.overrides), *([] if "strategy.threads" in paths else shared)]
     overrides.append(f"strategy.name={draft.name}")
-    lines = [*_find_fixed(paths), *_find_repeated(paths), *_find_misnamed(draft, meaning, base, larger)]
+    lines = list(_find_misuse(draft, meaning, paths, base, larger))
     reading = read_recipe(base, [*overrides, f"allow=[{', '.join(LOSSY)}]"])
     lines += reading.explain(find_mistakes(reading.values))[0]
     if lines or reading.recipe is None:
@@ -332,7 +332,9 @@ def _anchor(override: str) -> str:
     return f"{field}={place.resolve()}" if field in _PLACES and place.exists() else override
 
 
-def _find_fixed(paths: Sequence[str]) -> Iterator[str]:
+def _find_misuse(
+    draft: Draft, meaning: PartMeaning, paths: Sequence[str], base: Recipe, larger: str | None
+) -> Iterator[str]:
     for path in paths:
         if any(f"{path}.".startswith(f"{fixed}.") or f"{fixed}.".startswith(f"{path}.") for fixed in FIXED):
             option = {"train.steps": "--steps", "seed": "--seeds"}.get(path)
@@ -341,17 +343,11 @@ def _find_fixed(paths: Sequence[str]) -> Iterator[str]:
                 "it is the same for all trials of a comparison",
                 f"Use {option}, which applies to all" if option else "Leave it out",
             )
-
-
-def _find_repeated(paths: Sequence[str]) -> Iterator[str]:
     for path in dict.fromkeys(path for path in paths if paths.count(path) > 1):
         yield format_error(f"{path} is set twice", "a candidate sets each field once", "Leave out one of its parts")
-
-
-def _find_misnamed(draft: Draft, meaning: PartMeaning, base: Recipe, larger: str | None) -> Iterator[str]:
-    """A name of the library stands for its own fields and no others."""
-    if draft.name in list_candidate_names() and find_meaning([draft.name], base, larger) != meaning:
-        rule = f"'{draft.name}' means {' '.join(find_meaning([draft.name], base, larger).overrides) or 'the baseline'}"
+    # A name of the library stands for its own fields and no others.
+    if draft.name in list_candidate_names() and (named := find_meaning([draft.name], base, larger)) != meaning:
+        rule = f"'{draft.name}' means {' '.join(named.overrides) or 'the baseline'}"
         yield format_error(f"it is made of {', '.join(draft.parts) or 'nothing'}", rule, "Give it another name")
 
 

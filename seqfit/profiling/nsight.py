@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -98,17 +99,16 @@ class _Report:
         That is the one with the most kernels, and of ranks that have about as many the one that is longest in
         collectives: a rank that waits shows that another is late, the late one looks healthy.
         """
-        counts: dict[int, int] = {}
-        in_collectives: dict[int, int] = {}
+        counts, in_collectives = Counter[int](), Counter[int]()
         for process, start, end, name in self.rows(_KERNEL, "globalPid", "start", '"end"', "shortName"):
             if isinstance(process, int):
                 number = process >> _PROCESS_BITS
-                counts[number] = counts.get(number, 0) + 1
+                counts[number] += 1
                 if self.name(name).startswith(("nccl", "rccl")):
-                    in_collectives[number] = in_collectives.get(number, 0) + _span(start, end)[1]
+                    in_collectives[number] += _span(start, end)[1]
         if len(counts) > 1:
             ranks = [number for number, count in counts.items() if count >= _SAME_WORK * max(counts.values())]
-            self._process = max(ranks, key=lambda number: (in_collectives.get(number, 0), counts[number]))
+            self._process = max(ranks, key=lambda number: (in_collectives[number], counts[number]))
 
     def is_read(self, thread_or_process: object) -> bool:
         if self._process is None or not isinstance(thread_or_process, int):
