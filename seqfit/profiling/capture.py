@@ -35,8 +35,8 @@ from torch.profiler import ProfilerActivity, schedule
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqfit.profiling.host import SyncRow
-from seqfit.profiling.kineto import read_kineto
 from seqfit.profiling.measure import run_steps
+from seqfit.profiling.readers import read_kineto
 from seqfit.profiling.trace import MODULE_PREFIX, Trace
 from seqfit.rundir import records
 from seqfit.step import StepClock, torch_profiler

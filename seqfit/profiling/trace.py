@@ -1,6 +1,6 @@
 """What a profiler recorded, in one form for all file formats; and times as intervals.
 
-In: nothing; the readers (`kineto.py`, `nsight.py`) fill it. Out: `Trace`, on which all tables are computed. Every time
+In: nothing; `readers.py` fills it. Out: `Trace`, on which all tables are computed. Every time
 is an integer number of nanoseconds on the trace's own clock, so that sums are exact; the same `correlation` joins a
 launch with its kernel:
 

@@ -19,7 +19,7 @@ from seqfit.profiling.device_causes import DEVICE_RULES
 from seqfit.profiling.findings import HEALTHY, Cause, Finding
 from seqfit.profiling.host import COMPUTING
 from seqfit.profiling.host_causes import HOST_RULES, LAUNCH_RULES
-from seqfit.profiling.nsight import read_trace
+from seqfit.profiling.readers import read_trace
 from seqfit.profiling.replay import UNCHANGED, CandidateFinding, Replay, TraceContext
 from seqfit.profiling.tables import IDLE_CAUSES, Diagnosis, TraceSummary, diagnose, summarise_trace
 from seqfit.units import format_share
