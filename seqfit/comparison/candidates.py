@@ -229,7 +229,6 @@ class _Resolved:
 
     @property
     def lossy(self) -> list[str]:
-        """What changes the update on purpose."""
         trims = self.recipe.model.trim_vocabulary is not None
         return [*load_strategy(self.recipe).lossy, *(["trim"] if trims else [])]
 
@@ -352,7 +351,6 @@ def _find_misuse(
 
 
 def _find_duplicates(names: Sequence[str]) -> Iterator[str]:
-    """Candidates with the same name, or with the same folders."""
     folders = [Trial(name, 0, 0).folder for name in names]
     for name, folder in zip(names, folders, strict=True):
         if folders.count(folder) > 1:

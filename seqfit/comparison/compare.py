@@ -213,7 +213,6 @@ def run_comparison(prepared: PreparedComparison, view: ComparisonView | None = N
 
 
 def _run_all(prepared: PreparedComparison, clock: Clock, view: ComparisonView) -> None:
-    """The dry run of a budget, predictions for other GPUs, the trials, predictions for this machine."""
     tokenize_ahead(prepared.matrix, view.log)
     folder, matrix = prepared.folder, _open_folder(prepared)
     with locked(folder):

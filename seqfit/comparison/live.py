@@ -74,13 +74,10 @@ class ComparisonLines(ComparisonView):
         self._console = console or Console(soft_wrap=True, highlight=False, markup=False)
 
     def log(self, line: str) -> None:
-        """With the time of day."""
         self._console.print(f"{time.strftime('%H:%M:%S')}  {line}")
 
 
 class ComparisonTable(ComparisonLines):
-    """A table below the lines, redrawn."""
-
     def __init__(self, console: Console | None = None) -> None:
         super().__init__(console)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)

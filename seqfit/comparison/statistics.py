@@ -306,7 +306,6 @@ class CandidateFigures:
         return find_change(pairs[candidate.name], quantity.floor, pooled, is_exact=quantity.is_exact)
 
     def _compare(self, name: str) -> dict[str, list[float]]:
-        """The pair values of every candidate but the baseline, in one quantity."""
         baseline = {trial.pair: trial for trial in self._trials[self._baseline]}
         found = {}
         for candidate, trials in self._trials.items():

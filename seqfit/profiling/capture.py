@@ -85,7 +85,7 @@ def module_ranges(model: nn.Module) -> Iterator[None]:
     """A range around the forward of the model, and of each module inside it that has modules of its own."""
     handles: list[Any] = []
     for name, module in model.named_modules():
-        if name and not any(True for _ in module.children()):
+        if name and not list(module.children()):
             continue  # a single layer: its time is shown with its parent's
         enter, leave = _hooks(f"{MODULE_PREFIX}{name or '(loss)'}")
         handles.append(module.register_forward_pre_hook(enter))

@@ -72,7 +72,6 @@ _FAR_LONGER = 8  # buckets of one name differ in size by less, except for a smal
 
 
 def _optimizer(context: TraceContext) -> Iterator[CandidateFinding]:
-    """An update of many kernels where one fused kernel is enough."""
     updates = merge(intervals_of(s for s in context.trace.ranges if NAMES[OPTIMIZER].search(s.name)))
     if not context.trace.kernels:
         yield from _optimizer_on_cpu(context, updates)

@@ -251,8 +251,6 @@ NAMES = {
 
 
 class Phases:
-    """The phase of any moment."""
-
     def __init__(self, trace: Trace, host: HostTimeline) -> None:
         ranges = [span for span in trace.ranges if not span.name.startswith(MODULE_PREFIX)]
         named = {name: intervals_of(s for s in ranges if pattern.search(s.name)) for name, pattern in NAMES.items()}

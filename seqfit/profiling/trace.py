@@ -1,8 +1,7 @@
 """What a profiler recorded, in one form for all file formats; and times as intervals.
 
-In: nothing; `readers.py` fills it. Out: `Trace`, on which all tables are computed. Every time
-is an integer number of nanoseconds on the trace's own clock, so that sums are exact; the same `correlation` joins a
-launch with its kernel:
+In: nothing; `readers.py` fills it. Out: `Trace`, on which all tables are computed. Every time is an integer number of
+nanoseconds on the trace's own clock, so that sums are exact; the same `correlation` joins a launch with its kernel:
 
     Call("cudaLaunchKernel", start_ns=1_000, duration_ns=200, thread="7", correlation=5)
     KernelSpan("gemm", start_ns=1_900, duration_ns=4_000, device=0, stream=7, correlation=5)
