@@ -150,7 +150,17 @@ def prepare_comparison(
         )
     if resume and isinstance(recipe, str | Path) and (Path(recipe) / MATRIX).is_file():
         budget = options.pop("budget", None)
-        _check_nothing_else(overrides, matrix, options)
+        given = [
+            *overrides,
+            *(["a matrix"] if matrix is not None else []),
+            *(name for name in options if options[name]),
+        ]
+        if given:
+            raise RecipeError(
+                f"the folder of a comparison is given to resume, and also {', '.join(map(str, given))}",
+                "all trials of a comparison share one matrix, which is in the folder",
+                "Give only the folder and --resume (and --budget), or start a new comparison",
+            )
         _check_here(Path(recipe))
         return PreparedComparison(_extend(Path(recipe), budget), Path(recipe), load_command(Path(recipe)))
     built = build_matrix(recipe, overrides, read_options(matrix, options), probe_machine())
@@ -275,16 +285,6 @@ def _check_here(folder: Path) -> None:
             f"'{folder}' was submitted to Slurm, and some of its trials have not ended",
             "its repeats run on the cluster",
             f"Look at them (seqfit status {place}), or submit what is left: seqfit submit {place}",
-        )
-
-
-def _check_nothing_else(overrides: Sequence[str], matrix: object, options: Mapping[str, Any]) -> None:
-    given = [*overrides, *(["a matrix"] if matrix is not None else []), *(name for name in options if options[name])]
-    if given:
-        raise RecipeError(
-            f"the folder of a comparison is given to resume, and also {', '.join(map(str, given))}",
-            "all trials of a comparison share one matrix, which is in the folder",
-            "Give only the folder and --resume (and --budget), or start a new comparison",
         )
 
 

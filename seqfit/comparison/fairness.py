@@ -12,7 +12,7 @@ compared with the baseline's run of the same seed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -146,23 +146,15 @@ def _check_machine(evidence: _Evidence) -> FairnessCheck:
             is_own = what == "total threads" and _is_within("strategy.threads", own)
             if ours.get(what) != theirs.get(what) and not is_own:
                 found.append(f"{run.trial}: {what} is {_format(ours.get(what))}, not {_format(theirs.get(what))}")
-    found += _find_other_nodes(evidence)
+    nodes: dict[tuple[int, int], dict[str, Outcome]] = {}  # another machine of the same kind may be slower
+    for outcome in evidence.outcomes:
+        where = (outcome.seed, outcome.repeat) if repeats_are_jobs else (0, 0)
+        nodes.setdefault(where, {})[outcome.node] = outcome
+    others = [item for ran in nodes.values() for item in list(ran.items())[1:]]  # all but the first
+    found += [f"{outcome.trial} ran on {node or 'an unnamed machine'}" for node, outcome in others]
     within = ", within each repeat" if repeats_are_jobs else ""
     what = f"packages, device, cores, total threads{within}"
     return _conclude("same versions and machine", found, f"{_count(evidence)}: {what}")
-
-
-def _find_other_nodes(evidence: _Evidence) -> list[str]:
-    """What is compared must have run on one machine: another of the same kind may be slower."""
-    nodes: dict[tuple[int, int], dict[str, Outcome]] = {}
-    for outcome in evidence.outcomes:
-        where = (outcome.seed, outcome.repeat) if evidence.matrix.repeats_are_jobs else (0, 0)
-        nodes.setdefault(where, {})[outcome.node] = outcome
-    return [
-        f"{outcome.trial} ran on {node or 'an unnamed machine'}"
-        for found in nodes.values()
-        for node, outcome in list(found.items())[1:]  # all but the first
-    ]
 
 
 def _check_turns(evidence: _Evidence) -> FairnessCheck:
@@ -193,22 +185,18 @@ def _check_order_within_repeats(evidence: _Evidence) -> FairnessCheck:
         for earlier, later in pairwise(outcomes)
         if later.time - later.seconds < earlier.time - _CLOCK_SECONDS
     ]
-    found += _find_crowded(repeats) if any(run.hardware.get("device") == "cpu" for run in evidence.runs) else []
+    if any(run.hardware.get("device") == "cpu" for run in evidence.runs):  # whose cores no other repeat may use
+        spans = sorted(
+            (outcomes[0].node, outcomes[0].time - outcomes[0].seconds, outcomes[-1].time, seed, repeat)
+            for (seed, repeat), outcomes in repeats.items()
+        )
+        found += [
+            f"seed {seed}, repeat {repeat}: ran at the same time as another repeat on {node}"
+            for (other, _, ended, *_), (node, began, _, seed, repeat) in pairwise(spans)
+            if node and node == other and began < ended - _CLOCK_SECONDS
+        ]
     count = format_number(len(repeats), "repeat")
     return _conclude("candidates took turns", found, f"{count}, the trials of each one after another")
-
-
-def _find_crowded(repeats: Mapping[tuple[int, int], Sequence[Outcome]]) -> list[str]:
-    """Repeats that ran at the same time on the cores of one machine."""
-    spans = sorted(
-        (outcomes[0].node, outcomes[0].time - outcomes[0].seconds, outcomes[-1].time, seed, repeat)
-        for (seed, repeat), outcomes in repeats.items()
-    )
-    return [
-        f"seed {seed}, repeat {repeat}: ran at the same time as another repeat on {node}"
-        for (other, _, ended, *_), (node, began, _, seed, repeat) in pairwise(spans)
-        if node and node == other and began < ended - _CLOCK_SECONDS
-    ]
 
 
 def _check_warm_up(evidence: _Evidence) -> FairnessCheck:

@@ -119,7 +119,8 @@ class HostTimeline:
         calls = [call for call in trace.calls if call.thread in self.threads]
         ranges = [s for s in trace.ranges if s.thread in self.threads and not s.name.startswith(_OTHER_RANGES)]
         frames = [s for s in trace.frames if s.thread in self.threads]
-        work = intervals_of(s for s in (*calls, *trace.ops) if s.thread in self.threads)
+        ops = [op for op in trace.ops if op.thread in self.threads]
+        work = intervals_of([*calls, *ops])
         window = trace.window_ns
         driven = (s.end_ns for s in (*calls, *trace.ops, *trace.ranges, *trace.frames) if s.thread in self.threads)
         last = max(driven, default=window[1]) if trace.on_gpu else window[1]
@@ -129,9 +130,7 @@ class HostTimeline:
             EVALUATING: _named(ranges, _EVALUATING) + _named(frames, _EVALUATING_FRAME),
             SAVING: _named(ranges, _SAVING) + _named(frames, _SAVING_FRAME),
             LOADING: _named(ranges, _LOADING) + _named(frames, _LOADING_FRAME),
-            COMMUNICATING: intervals_of(
-                o for o in trace.ops if o.name.startswith(_COLLECTIVE) and o.thread in self.threads
-            ),
+            COMMUNICATING: intervals_of(op for op in ops if op.name.startswith(_COLLECTIVE)),
             SYNC: intervals_of(call for call in calls if is_sync(call)),
             COPYING: intervals_of(call for call in calls if call.correlation in copies and not is_sync(call)),
         }
@@ -143,7 +142,7 @@ class HostTimeline:
             spans[ALLOCATING] = intervals_of(call for call in calls if _ALLOCATING.search(call.name))
             # Long operators without a CUDA call inside run on the CPU.
             called = merge(intervals_of(calls))
-            long_ops = (op for op in trace.ops if op.duration_ns > _LONG_OP_NS and op.thread in self.threads)
+            long_ops = (op for op in ops if op.duration_ns > _LONG_OP_NS)
             spans[COMPUTING] = intervals_of(op for op in long_ops if not overlap(called, (op.start_ns, op.end_ns)))
             optimizers = (s for s in trace.ranges if s.thread in self.threads and s.name.startswith(_OPTIMIZER))
             spans[LAUNCHING] = merge([*work, *intervals_of(optimizers)], _SHORT_PAUSE_NS)
@@ -156,17 +155,10 @@ class HostTimeline:
         charged: dict[str, int] = {}
         rest = [interval] if interval[1] > interval[0] else []
         for activity, merged in self._layers:
-            if not rest:
-                break
-            left: list[Interval] = []
-            for piece in rest:
-                inside = between(merged, piece)
-                if inside:
-                    charged[activity] = charged.get(activity, 0) + length(inside)
-                    left += gaps(inside, piece)
-                else:
-                    left.append(piece)
-            rest = left
+            time_ns = sum(overlap(merged, piece) for piece in rest)
+            if time_ns:
+                charged[activity] = time_ns
+                rest = [free for piece in rest for free in gaps(between(merged, piece), piece)]
         if rest:
             charged[PYTHON] = length(rest)
         return charged
