@@ -150,11 +150,8 @@ def prepare_comparison(
         )
     if resume and isinstance(recipe, str | Path) and (Path(recipe) / MATRIX).is_file():
         budget = options.pop("budget", None)
-        given = [
-            *overrides,
-            *(["a matrix"] if matrix is not None else []),
-            *(name for name in options if options[name]),
-        ]
+        others = [name for name in options if options[name]]
+        given = [*overrides, *(["a matrix"] if matrix is not None else []), *others]
         if given:
             raise RecipeError(
                 f"the folder of a comparison is given to resume, and also {', '.join(map(str, given))}",

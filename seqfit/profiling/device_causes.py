@@ -29,10 +29,8 @@ from seqfit.profiling.trace import (
     Interval,
     Op,
     TracedGpu,
-    between,
     group_by,
     intervals_of,
-    length,
     merge,
     overlap,
 )
@@ -122,7 +120,7 @@ def _last_kernels(context: TraceContext) -> list[int]:
 
 
 def _optimizer_on_cpu(context: TraceContext, updates: list[Interval]) -> Iterator[CandidateFinding]:
-    share = length(between(updates, context.window)) / max(context.trace.span_ns, 1)
+    share = overlap(updates, context.window) / max(context.trace.span_ns, 1)
     ops = [op for op in context.trace.ops if overlap(updates, (op.start_ns, op.start_ns + 1))]
     if not ops or any(_FUSED_OPTIMIZER.search(op.name) for op in ops) or len(ops) / context.steps < 30:
         return

@@ -297,4 +297,4 @@ def _own_work(caller: HostSpan, frames: list[HostSpan]) -> int:
     first = bisect.bisect_right(frames, order, key=lambda frame: (frame.start_ns, -frame.duration_ns))
     inside = takewhile(lambda frame: frame.start_ns < caller.end_ns, islice(frames, first, None))
     called = merge(intervals_of(f for f in inside if not _OF_TENSORS.match(f.name)))
-    return caller.duration_ns - length(between(called, (caller.start_ns, caller.end_ns)))
+    return caller.duration_ns - overlap(called, (caller.start_ns, caller.end_ns))

@@ -24,18 +24,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from seqfit.profiling.findings import Cause
-from seqfit.profiling.host import (
-    ALLOCATING,
-    COMPUTING,
-    COPYING,
-    EVALUATING,
-    LAUNCHING,
-    LOADING,
-    PYTHON,
-    SAVING,
-    UNKNOWN,
-    is_own,
-)
+from seqfit.profiling.host import ALLOCATING, COMPUTING, COPYING, EVALUATING, LAUNCHING, LOADING, PYTHON, SAVING, is_own
 from seqfit.profiling.replay import CandidateFinding, Change, TraceContext, at_place, mean_microseconds
 from seqfit.profiling.steps import CHECKPOINT_BYTES, MATRIX_PRODUCT
 from seqfit.profiling.trace import Copy, overlap
@@ -218,8 +207,7 @@ def _syncs(context: TraceContext) -> Iterator[CandidateFinding]:
     if not context.syncs:
         return
     count = sum(row.calls_per_step for row in context.syncs)
-    place = next((row.place for row in context.syncs if row.place != UNKNOWN), None)
-    what = context.syncs[0].what
+    place, what = context.sync_place, context.syncs[0].what
     logs = place is not None and any(file in place for file in _LOGGING)
     if not context.trace.on_gpu:
         share = sum(row.caller_seconds_per_step for row in context.syncs) / max(context.seconds, 1e-12)

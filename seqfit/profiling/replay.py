@@ -35,20 +35,8 @@ from statistics import median
 from typing import TypeVar
 
 from seqfit.profiling.findings import Cause
-from seqfit.profiling.host import EVALUATING, SAVING, HostTimeline, SyncRow, is_sync
-from seqfit.profiling.trace import (
-    Call,
-    Copy,
-    Interval,
-    KernelSpan,
-    Trace,
-    between,
-    intervals_of,
-    length,
-    merge,
-    outermost,
-    overlap,
-)
+from seqfit.profiling.host import EVALUATING, SAVING, UNKNOWN, HostTimeline, SyncRow, is_sync
+from seqfit.profiling.trace import Call, Copy, Interval, KernelSpan, Trace, intervals_of, merge, outermost, overlap
 from seqfit.units import format_seconds, format_share
 
 _ReplayKey = TypeVar("_ReplayKey", int, str)
@@ -355,6 +343,7 @@ class TraceContext:
         self.window, self.steps = trace.window_ns, trace.step_count
         self.seconds = trace.span_ns / self.steps / 1e9
         self.shares = host.total(self.window)
+        self.sync_place = next((row.place for row in syncs if row.place != UNKNOWN), None)
 
     @cached_property
     def launch_of(self) -> dict[int, int]:
@@ -385,7 +374,7 @@ class TraceContext:
     def work_share(self, numbers: Iterable[int]) -> float:
         """Share of the window in which at least one of them ran."""
         ran = merge(intervals_of(self.replay.work[number] for number in numbers))
-        return length(between(ran, self.window)) / max(self.trace.span_ns, 1)
+        return overlap(ran, self.window) / max(self.trace.span_ns, 1)
 
     def describe_share(self, share: float) -> str:
         """'400 ms of each 500 ms step (80.0%)'."""

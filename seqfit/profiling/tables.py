@@ -74,6 +74,7 @@ from seqfit.profiling.trace import (
     intervals_of,
     length,
     merge,
+    overlap,
     self_times,
 )
 
@@ -306,10 +307,8 @@ def _measure_kernels(trace: Trace, phases: Phases) -> dict[str, float]:
         if phase != OUTSIDE:
             by_phase[phase].append((kernel.start_ns, kernel.end_ns))
     devices = len({kernel.device for kernel in trace.kernels}) or 1
-    return {
-        phase: length(between(merge(intervals), trace.window_ns)) / trace.span_ns / devices
-        for phase, intervals in by_phase.items()
-    }
+    times = {phase: overlap(merge(intervals), trace.window_ns) for phase, intervals in by_phase.items()}
+    return {phase: time_ns / trace.span_ns / devices for phase, time_ns in times.items()}
 
 
 def _holds(merged: list[Interval], moment_ns: int) -> bool:
