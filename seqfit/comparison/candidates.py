@@ -44,15 +44,7 @@ from seqfit.comparison.records import Candidate, StrategyKind, Trial
 from seqfit.errors import RecipeError, did_you_mean, format_error
 from seqfit.hardware import Machine
 from seqfit.recipe import Recipe, load_recipe, read_recipe, report_mistakes
-from seqfit.strategy import (
-    EIGHT_BIT_PACKAGES,
-    LOSSY,
-    Strategy,
-    check_processes,
-    list_strategies,
-    load_named,
-    load_strategy,
-)
+from seqfit.strategy import EIGHT_BIT_PACKAGES, LOSSY, check_processes, list_strategies, load_named, load_strategy
 from seqfit.validation import find_mistakes
 
 BASELINE = "baseline"
@@ -398,10 +390,8 @@ def explain_unavailable(recipe: Recipe, processes: int, machine: Machine, *, kno
         check_processes(strategy, processes)
     except RecipeError as error:
         return error.given
-    return _explain_packages(strategy, on_cpu=on_cpu) if knows_packages else ""
-
-
-def _explain_packages(strategy: Strategy, *, on_cpu: bool) -> str:
+    if not knows_packages:
+        return ""
     if strategy.optimizer == "8bit" and not any(map(importlib.util.find_spec, EIGHT_BIT_PACKAGES)):
         return f"8-bit AdamW needs one of the packages {' and '.join(EIGHT_BIT_PACKAGES)}"
     if not strategy.compile:

@@ -22,18 +22,7 @@ from seqfit.profiling.host import COMMUNICATING, COMPUTING
 from seqfit.profiling.replay import CandidateFinding, Change, TraceContext, mean_microseconds
 from seqfit.profiling.steps import MATRIX_PRODUCT, is_update_kernel
 from seqfit.profiling.tables import BACKWARD, NAMES, OPTIMIZER, is_collective
-from seqfit.profiling.trace import (
-    BACKWARD_PREFIX,
-    PAD_SEQUENCE,
-    Copy,
-    Interval,
-    Op,
-    TracedGpu,
-    group_by,
-    intervals_of,
-    merge,
-    overlap,
-)
+from seqfit.profiling.trace import BACKWARD_PREFIX, PAD_SEQUENCE, Copy, Op, group_by, intervals_of, merge, overlap
 from seqfit.units import format_count, format_share
 
 _VALUES_LEFT = 7 / 20  # Adam reads weight, gradient, two moments and writes three; its operators read and write 20
@@ -119,7 +108,7 @@ def _last_kernels(context: TraceContext) -> list[int]:
     return found
 
 
-def _optimizer_on_cpu(context: TraceContext, updates: list[Interval]) -> Iterator[CandidateFinding]:
+def _optimizer_on_cpu(context: TraceContext, updates: list[tuple[int, int]]) -> Iterator[CandidateFinding]:
     share = overlap(updates, context.window) / max(context.trace.span_ns, 1)
     ops = [op for op in context.trace.ops if overlap(updates, (op.start_ns, op.start_ns + 1))]
     if not ops or any(_FUSED_OPTIMIZER.search(op.name) for op in ops) or len(ops) / context.steps < 30:
@@ -209,7 +198,11 @@ def _fp32(context: TraceContext) -> Iterator[CandidateFinding]:
     has_bf16 = gpu is None or gpu.capability is None or gpu.capability >= (8, 0)
     share = context.work_share(products)
     name = gpu.name if gpu is not None else "a GPU since 2018"
-    times = _tensor_core_rate(gpu)
+    # How many times as fast a product is in bf16 (before Ampere: fp16); None for an unknown GPU.
+    published = next((rate for pattern, rate in _PUBLISHED_RATES if gpu and re.search(pattern, gpu.name)), None)
+    # GPUs with twice the fp32 units (compute capability 8.6 and 8.9) reach less of their fp32 rate.
+    fp32_reached = 0.65 if gpu and gpu.capability in ((8, 6), (8, 9), (12, 0)) else 0.9
+    times = published * _BF16_REACHED / fp32_reached if published else None
     left = min(1 / (times or _USUAL_RATE), 0.9)
     assumed = f"{times:.1f} times as fast by its published rates" if times else "assumed to be 3 times as fast"
     yield CandidateFinding(
@@ -225,16 +218,6 @@ def _fp32(context: TraceContext) -> Iterator[CandidateFinding]:
         evidence={"share": share},
         is_lossy=True,
     )
-
-
-def _tensor_core_rate(gpu: TracedGpu | None) -> float | None:
-    """How many times as fast a matrix product is in bf16 (before Ampere: fp16) as in fp32; None for an unknown GPU."""
-    if gpu is None:
-        return None
-    published = next((times for pattern, times in _PUBLISHED_RATES if re.search(pattern, gpu.name)), None)
-    # GPUs with twice the fp32 units (compute capability 8.6 and 8.9) reach less of their fp32 rate.
-    fp32_reached = 0.65 if gpu.capability in ((8, 6), (8, 9), (12, 0)) else 0.9
-    return published * _BF16_REACHED / fp32_reached if published else None
 
 
 def _padding(context: TraceContext) -> Iterator[CandidateFinding]:
