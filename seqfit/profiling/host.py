@@ -97,14 +97,8 @@ _LONG_OP_NS = 200_000
 _SHORT_PAUSE_NS = 100_000  # Python between two operators; a longer one is worth a name of its own
 _LONG_PAUSE = 0.03  # of a step: a pause that may be a data loader without a name
 _FOREIGN = (
-    "<built-in",
-    "<frozen",
-    "nn.Module: ",
-    "torch/",
-    "threading.py",
-    "contextlib.py",
-    "selectors.py",
-    "queue.py",
+    *("<built-in", "<frozen", "nn.Module: ", "torch/"),
+    *("threading.py", "contextlib.py", "selectors.py", "queue.py"),
 )
 
 

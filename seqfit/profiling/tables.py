@@ -260,39 +260,30 @@ class Phases:
         operators = [] if modules or named[FORWARD] else intervals_of(trace.ops)
         self._loading = merge(host.when(LOADING, trace.window_ns))
         # In this order: gradient checkpointing (recompute) runs a forward inside the backward.
-        self._phases: list[tuple[str, list[Interval]]] = [
-            (OPTIMIZER, merge(named[OPTIMIZER])),
-            (BACKWARD, merge([*nodes, *named[BACKWARD]])),
-            (FORWARD, merge([*modules, *named[FORWARD], *operators])),
-        ]
-
-    @property
-    def are_known(self) -> bool:
-        """Whether the trace says where a forward ends and a backward begins."""
-        return all(intervals for _, intervals in self._phases[1:])
+        self.marked = {  # on the host
+            OPTIMIZER: merge(named[OPTIMIZER]),
+            BACKWARD: merge([*nodes, *named[BACKWARD]]),
+            FORWARD: merge([*modules, *named[FORWARD], *operators]),
+        }
 
     def at(self, moment_ns: int) -> str:
         if _holds(self._loading, moment_ns):
             return OUTSIDE
-        return next((phase for phase, intervals in self._phases if _holds(intervals, moment_ns)), OUTSIDE)
-
-    def time_in(self, phase: str, window: Interval) -> list[Interval]:
-        """The phase's intervals on the host, as they are marked."""
-        return between(dict(self._phases)[phase], window)
+        return next((phase for phase, intervals in self.marked.items() if _holds(intervals, moment_ns)), OUTSIDE)
 
 
 def measure_phases(trace: Trace, phases: Phases, host: HostTimeline) -> dict[str, float]:
-    """Shares of the time; empty where the trace does not mark them."""
+    """Shares of the time; empty where the trace does not say where a forward ends and a backward begins."""
     span = trace.span_ns
-    if not span or not phases.are_known:
+    if not span or not phases.marked[BACKWARD] or not phases.marked[FORWARD]:
         return {}
     if trace.kernels:
         return _measure_kernels(trace, phases)
     shares: dict[str, float] = {}
     covered: list[Interval] = list(host.when(LOADING, trace.window_ns))
-    for phase in (OPTIMIZER, BACKWARD, FORWARD):
+    for phase, intervals in phases.marked.items():
         before = length(merge(covered))
-        covered = merge([*covered, *phases.time_in(phase, trace.window_ns)])
+        covered = merge([*covered, *between(intervals, trace.window_ns)])
         shares[phase] = (length(covered) - before) / span
     loading = host.total(trace.window_ns).get(LOADING, 0.0)
     return {LOADING: loading, FORWARD: shares[FORWARD], BACKWARD: shares[BACKWARD], OPTIMIZER: shares[OPTIMIZER]}
