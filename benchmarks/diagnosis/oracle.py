@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.diagnosis.programs import CAUSES, healthy
 from benchmarks.diagnosis.simulate import simulate, write_kineto
-from seqfit.profiling.nsight import read_trace
+from seqfit.profiling.readers import read_trace
 from seqfit.profiling.tables import DEVICE, diagnose
 
 BEGIN, END = "<!-- oracle: begin -->\n", "<!-- oracle: end -->"

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.diagnosis.programs import CAUSES, NEEDS_SHAPES, PADDED, STEPS, healthy
 from benchmarks.diagnosis.simulate import Recording, simulate, write_kineto, write_nsight
 from seqfit.profiling.findings import Finding
-from seqfit.profiling.nsight import read_trace
+from seqfit.profiling.readers import read_trace
 from seqfit.profiling.tables import diagnose
 from seqfit.profiling.trace_findings import find_in_trace
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.errors import SeqfitError
-from seqfit.profiling.nsight import read_trace
+from seqfit.profiling.readers import read_trace
 from seqfit.profiling.tables import diagnose, summarise_trace
 from seqfit.profiling.trace_findings import find_in_trace
 from seqfit.reporting.page import report

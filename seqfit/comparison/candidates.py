@@ -23,25 +23,28 @@ in the recipe.
 
 The kind is found from the resolved recipes, never from names: a candidate that differs from the baseline in a field of
 the recipe is different; in a lossy field of the strategy, lossy; else lossless. A lossy candidate brings the `allow:`
-that it needs, because naming it is intent. All mistakes of all candidates are reported together.
+that it needs, because naming it is intent. All mistakes of all candidates are reported together. A candidate that can't
+run on the machine is not a mistake: it is predicted and not run.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.availability import explain_unavailable
 from seqfit.comparison.options import ComparisonOptions, expand_sets, format_value, list_sets
 from seqfit.comparison.records import Candidate, StrategyKind, Trial
 from seqfit.errors import RecipeError, did_you_mean, format_error
 from seqfit.hardware import Machine
 from seqfit.recipe import Recipe, load_recipe, read_recipe, report_mistakes
-from seqfit.strategy import LOSSY, list_strategies, load_named, load_strategy
+from seqfit.strategy import EIGHT_BIT_PACKAGES, LOSSY, check_processes, list_strategies, load_named, load_strategy
 from seqfit.validation import find_mistakes
 
 BASELINE = "baseline"
@@ -70,7 +73,8 @@ _LARGER = {  # the next size on the Hub
 
 
 class UnknownPart(Exception):
-    """The text of an error."""
+    def __init__(self, given: str, rule: str, change: str) -> None:
+        super().__init__(format_error(given, rule, change))
 
 
 @dataclass(frozen=True)
@@ -124,13 +128,23 @@ def _find_overrides(part: str, base: Recipe, larger: str | None) -> list[str]:
     if workers:
         return [f"strategy.prefetch={workers[1]}"]
     if parallel:
-        _check_count(part, parallel[2])
+        if not parallel[2] or int(parallel[2]) < 2:
+            rule = "the work is split over two or more processes"
+            raise UnknownPart(f"'{part}' is given", rule, f"Write how many, such as {parallel[1]}2")
         split = _split_batch(base, _PIPELINED) if parallel[1] == "pipeline" else []
         return [f"strategy.parallel={parallel[1]}", *split]
     if part in list_strategies():
         stated = load_named(part)
         return [f"strategy.{field}={format_value(value)}" for field, value in stated.items() if field != "name"]
-    raise _unknown(part)
+    names, sets = list_candidate_names(), list_sets()
+    if part in sets:
+        given, rule = f"'{part}' is a set, used within a candidate", "a candidate is made of names and fields"
+        raise UnknownPart(given, rule, "Make the set an entry of its own in --strategies")
+    raise UnknownPart(
+        f"'{part}' is given",
+        f"the names are {', '.join(names)}, the sets {', '.join(sets)}",
+        did_you_mean(part, [*names, *sets]).strip() or "Choose one, or give a field: strategy.prefetch=4",
+    )
 
 
 def _split_batch(base: Recipe, count: int) -> list[str]:
@@ -148,50 +162,17 @@ def _choose_larger(base: Recipe, larger: str | None) -> list[str]:
     known = _LARGER.get(base.model.location)
     if known is None:
         raise UnknownPart(
-            format_error(
-                f"'larger' is given, and the model is '{base.model.location}'",
-                "no larger model of its family is known",
-                "Name one with --larger (larger: in a matrix file), a Hub name or a folder, or leave 'larger' out",
-            )
+            f"'larger' is given, and the model is '{base.model.location}'",
+            "no larger model of its family is known",
+            "Name one with --larger (larger: in a matrix file), a Hub name or a folder, or leave 'larger' out",
         )
     return [f"model.name={known}"]
 
 
-def _check_count(part: str, digits: str) -> None:
-    if not digits or int(digits) < 2:
-        raise UnknownPart(
-            format_error(
-                f"'{part}' is given",
-                "the work is split over two or more processes",
-                f"Write how many, such as {part.rstrip('0123456789')}2",
-            )
-        )
-
-
-def _unknown(part: str) -> UnknownPart:
-    if part in list_sets():
-        given, rule = f"'{part}' is a set, used within a candidate", "a candidate is made of names and fields"
-        return UnknownPart(format_error(given, rule, "Make the set an entry of its own in --strategies"))
-    names = list_candidate_names()
-    return UnknownPart(
-        format_error(
-            f"'{part}' is given",
-            f"the names are {', '.join(names)}, the sets {', '.join(list_sets())}",
-            did_you_mean(part, [*names, *list_sets()]).strip() or "Choose one, or give a field: strategy.prefetch=4",
-        )
-    )
-
-
 WHOLE_BATCH = 10**9  # tokens per micro-batch: more than any global batch has
 FIXED = (  # the same for all trials: no candidate may change these fields
-    "train.steps",
-    "train.epochs",
-    "train.log_every",
-    "train.snapshot",
-    "eval.every_steps",
-    "eval.at_start",
-    "eval.early_stopping",
-    "seed",
+    *("train.steps", "train.epochs", "train.log_every", "train.snapshot", "seed"),
+    *("eval.every_steps", "eval.at_start", "eval.early_stopping"),
 )
 _COMMON = [
     "train.log_every=1",
@@ -240,7 +221,6 @@ class _Resolved:
 
     @property
     def lossy(self) -> list[str]:
-        """What changes the update on purpose."""
         trims = self.recipe.model.trim_vocabulary is not None
         return [*load_strategy(self.recipe).lossy, *(["trim"] if trims else [])]
 
@@ -282,14 +262,12 @@ def list_drafts(options: ComparisonOptions) -> Iterator[Draft]:
     entries = expand_sets(options.strategies or ([BASELINE] if options.vary else ["classic"]))
     strategies = [draft for entry in entries for draft in _to_drafts(entry)]
     plain = next((draft for draft in strategies if draft.name == BASELINE), strategies[0])
-    varied: list[tuple[str, ...]] = [
-        (f"{field}={value}",) for field, values in options.vary.items() for value in values
-    ]
-    if options.cross:
-        varied = list(product(*([f"{field}={value}" for value in values] for field, values in options.vary.items())))
-    changed = [
-        _vary(draft, fields) for fields in varied if fields for draft in (strategies if options.cross else [plain])
-    ]
+    values = [[f"{field}={value}" for value in given] for field, given in options.vary.items()]
+    varied: list[tuple[str, ...]] = (
+        list(product(*values)) if options.cross else [(one,) for given in values for one in given]
+    )
+    bases = strategies if options.cross else [plain]
+    changed = [_vary(draft, fields) for fields in varied if fields for draft in bases]
     if len(options.devices) < 2:
         yield from [*strategies, *changed]
     else:
@@ -326,7 +304,7 @@ def _resolve(draft: Draft, base: Recipe, larger: str | None) -> _Resolved | list
     shared = [f"strategy.threads={max(1, threads // meaning.processes)}"] if meaning.processes > 1 else []
     overrides = [*map(_anchor, meaning.overrides), *([] if "strategy.threads" in paths else shared)]
     overrides.append(f"strategy.name={draft.name}")
-    lines = [*_find_fixed(paths), *_find_repeated(paths), *_find_misnamed(draft, meaning, base, larger)]
+    lines = list(_find_misuse(draft, meaning, paths, base, larger))
     reading = read_recipe(base, [*overrides, f"allow=[{', '.join(LOSSY)}]"])
     lines += reading.explain(find_mistakes(reading.values))[0]
     if lines or reading.recipe is None:
@@ -345,7 +323,9 @@ def _anchor(override: str) -> str:
     return f"{field}={place.resolve()}" if field in _PLACES and place.exists() else override
 
 
-def _find_fixed(paths: Sequence[str]) -> Iterator[str]:
+def _find_misuse(
+    draft: Draft, meaning: PartMeaning, paths: Sequence[str], base: Recipe, larger: str | None
+) -> Iterator[str]:
     for path in paths:
         if any(f"{path}.".startswith(f"{fixed}.") or f"{fixed}.".startswith(f"{path}.") for fixed in FIXED):
             option = {"train.steps": "--steps", "seed": "--seeds"}.get(path)
@@ -354,22 +334,15 @@ def _find_fixed(paths: Sequence[str]) -> Iterator[str]:
                 "it is the same for all trials of a comparison",
                 f"Use {option}, which applies to all" if option else "Leave it out",
             )
-
-
-def _find_repeated(paths: Sequence[str]) -> Iterator[str]:
     for path in dict.fromkeys(path for path in paths if paths.count(path) > 1):
         yield format_error(f"{path} is set twice", "a candidate sets each field once", "Leave out one of its parts")
-
-
-def _find_misnamed(draft: Draft, meaning: PartMeaning, base: Recipe, larger: str | None) -> Iterator[str]:
-    """A name of the library stands for its own fields and no others."""
-    if draft.name in list_candidate_names() and find_meaning([draft.name], base, larger) != meaning:
-        rule = f"'{draft.name}' means {' '.join(find_meaning([draft.name], base, larger).overrides) or 'the baseline'}"
+    # A name of the library stands for its own fields and no others.
+    if draft.name in list_candidate_names() and (named := find_meaning([draft.name], base, larger)) != meaning:
+        rule = f"'{draft.name}' means {' '.join(named.overrides) or 'the baseline'}"
         yield format_error(f"it is made of {', '.join(draft.parts) or 'nothing'}", rule, "Give it another name")
 
 
 def _find_duplicates(names: Sequence[str]) -> Iterator[str]:
-    """Candidates with the same name, or with the same folders."""
     folders = [Trial(name, 0, 0).folder for name in names]
     for name, folder in zip(names, folders, strict=True):
         if folders.count(folder) > 1:
@@ -392,6 +365,41 @@ def _find_kind(item: _Resolved, baseline: _Resolved) -> tuple[StrategyKind, str]
     other = [f"another {kind}" for kind in ours if kind in baseline.lossy and ours[kind] != theirs[kind]]
     changed = [*more, *less, *(text for text in other if text.removeprefix("another ") in item.lossy)]
     return ("lossy", ", ".join(changed)) if changed else ("lossless", "")
+
+
+def explain_unavailable(recipe: Recipe, processes: int, machine: Machine, *, knows_packages: bool = True) -> str:
+    """Why it can't run on this machine, '' if it can; `knows_packages`: the machine has the packages of this Python.
+
+    The rules are training's own, checked without torch: a process that has used a GPU would hold memory there while the
+    trials run.
+    """
+    strategy = load_strategy(recipe)
+    on_cpu = strategy.device == "cpu" or (strategy.device == "auto" and not machine.gpus)
+    if strategy.device == "cuda" and not machine.gpus:
+        return f"it trains on a GPU, and there is none ({machine.no_gpu_reason})"
+    if on_cpu and strategy.precision == "fp16":
+        return "fp16 needs a GPU: CPUs compute it more slowly than fp32"
+    lacking = [gpu.name for gpu in machine.gpus if gpu.card is not None and not gpu.card.has_bf16]
+    if not on_cpu and strategy.precision == "bf16" and lacking:
+        return f"{lacking[0]} has no bf16 in hardware"
+    there, what = (machine.cores, "core") if on_cpu else (len(machine.gpus), "GPU")
+    if processes > there:
+        is_there = f"is {there} {what}" if there == 1 else f"are {there} {what}s"
+        return f"{processes} processes need {processes} {what}s, and there {is_there}"
+    try:
+        check_processes(strategy, processes)
+    except RecipeError as error:
+        return error.given
+    if not knows_packages:
+        return ""
+    if strategy.optimizer == "8bit" and not any(map(importlib.util.find_spec, EIGHT_BIT_PACKAGES)):
+        return f"8-bit AdamW needs one of the packages {' and '.join(EIGHT_BIT_PACKAGES)}"
+    if not strategy.compile:
+        return ""
+    if not on_cpu and importlib.util.find_spec("triton") is None:
+        return "torch.compile needs the package triton on a GPU"
+    compiler = os.environ.get("CXX", "g++")
+    return "" if shutil.which(compiler) else f"torch.compile needs the C++ compiler '{compiler}'"
 
 
 def _outcome_fields(recipe: Recipe) -> dict[str, object]:

@@ -35,6 +35,7 @@ from seqfit.yaml_text import read_yaml
 
 _T = TypeVar("_T")
 _Record = dict[str, Any]
+_Given = dict[str, tuple[float | None, str]]  # quantity -> its value, or None and why it is absent
 _LAST_PART = 10  # the final loss is the mean of the last tenth of the steps
 
 
@@ -48,7 +49,6 @@ class TrialRun:
 
     trial: Trial
     outcome: Outcome
-    path: Path
     manifest: _Record = field(default_factory=dict)
     recipe: _Record = field(default_factory=dict)
     steps: Sequence[_Record] = ()
@@ -99,16 +99,12 @@ class TrialRun:
 
 @dataclass(frozen=True)
 class Measures:
-    """The quantities of one trial, and why others are absent."""
-
     values: dict[str, float]
     absent: dict[str, str]
 
 
 def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
-    """Everything that can be read of its run directory."""
-    trial = Trial(outcome.candidate, outcome.seed, outcome.repeat)
-    path = folder / TRIAL_RUNS / trial.folder
+    path = folder / TRIAL_RUNS / outcome.trial.folder
     missing: dict[str, str] = {}
 
     def attempt(name: str, read: Callable[[Path], _T], otherwise: _T) -> _T:
@@ -120,9 +116,8 @@ def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
 
     evaluations: list[_Record] = attempt(files.EVALUATIONS, _read_any, [])
     return TrialRun(
-        trial=trial,
+        trial=outcome.trial,
         outcome=outcome,
-        path=path,
         manifest=attempt(files.MANIFEST, lambda _: Run(path).manifest, {}),
         recipe=attempt(files.RECIPE, _read_recipe, {}),
         steps=attempt(files.STEPS, _read_some, []),
@@ -137,66 +132,53 @@ def read_trial(folder: Path, outcome: Outcome) -> TrialRun:
 
 def measure_trial(run: TrialRun, warm_up: int) -> Measures:
     """All quantities of a trial; only times if it was stopped before its end."""
-    values, absent = _measure_time(run, warm_up)
-    if run.outcome.state == "unfinished":
-        return Measures(values, absent)
-    for found, lacking in (_measure_memory(run), _measure_use(run, warm_up)):
-        values |= found
-        absent |= lacking
-    return Measures(values | _measure_quality(run), absent)
+    summary, few = summarise_steps(run.steps, warm_up=warm_up), f"{len(run.steps)} steps are recorded"
+    given: _Given = dict.fromkeys((STEP_SECONDS, TOKENS_PER_SECOND), (None, f"{few}, of which {warm_up} are warm-up"))
+    if summary.step_seconds is not None and summary.tokens_per_second is not None:
+        given = {STEP_SECONDS: (summary.step_seconds, ""), TOKENS_PER_SECOND: (summary.tokens_per_second, "")}
+    is_whole = run.outcome.state != "unfinished"
+    given |= _measure_memory(run) | _measure_use(run, warm_up) if is_whole else {}
+    values = {name: value for name, (value, _) in given.items() if value is not None}
+    values |= _measure_quality(run) if is_whole else {}
+    return Measures(values, {name: reason for name, (value, reason) in given.items() if value is None})
 
 
-def _measure_time(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
-    summary = summarise_steps(run.steps, warm_up=warm_up)
-    if summary.step_seconds is None or summary.tokens_per_second is None:
-        reason = f"{len(run.steps)} steps are recorded, of which {warm_up} are warm-up"
-        return {}, dict.fromkeys((STEP_SECONDS, TOKENS_PER_SECOND), reason)
-    return {STEP_SECONDS: summary.step_seconds, TOKENS_PER_SECOND: summary.tokens_per_second}, {}
-
-
-def _measure_memory(run: TrialRun) -> tuple[dict[str, float], dict[str, str]]:
+def _measure_memory(run: TrialRun) -> _Given:
     """On a GPU the records have torch's peak, the manifest the allocator's; on a CPU the manifest has the tensors'."""
     forecast = run.manifest.get("prediction") or {}
     peak, peak_is = forecast.get("measured_peak_bytes"), forecast.get("measured_peak_is") or "the run has not ended"
     if run.hardware.get("device") == "cuda":
         allocated = max((record["memory_bytes"] for record in run.steps), default=None)
-        given = {"allocated_bytes": (allocated, "no step is recorded"), "reserved_bytes": (peak, peak_is)}
+        given: _Given = {"allocated_bytes": (allocated, "no step is recorded"), "reserved_bytes": (peak, peak_is)}
     else:
         no_allocator = "torch reserves no memory on a CPU"
         if peak is not None and not forecast.get("peak_is_of_all_steps"):
-            peak, peak_is = (
-                None,
-                "the peak of the largest steps was not measured (several processes, or too little memory)",
-            )
+            peak = None
+            peak_is = "the peak of the largest steps was not measured (several processes, or too little memory)"
         given = {"allocated_bytes": (peak, peak_is), "reserved_bytes": (None, no_allocator)}
     if peak is None and run.trial.repeat:  # measured in the first repeat; this is the same training
         given.pop("allocated_bytes")
-    host = summarise_host(run.samples)
-    given["resident_bytes"] = (host.peak_memory_bytes, _no_sample(run))
-    return _sort_out(given)
+    return given | {"resident_bytes": (summarise_host(run.samples).peak_memory_bytes, _no_sample(run))}
 
 
-def _measure_use(run: TrialRun, warm_up: int) -> tuple[dict[str, float], dict[str, str]]:
+def _measure_use(run: TrialRun, warm_up: int) -> _Given:
     """From samples between the last warm-up step and the last step, of the GPUs that the run used."""
     samples = _samples_between(run, warm_up)
     listed = run.sensors.get("gpus") or []
     trained = find_trained(listed, run.hardware)
     gpus = [gpu for gpu in summarise_gpus(samples) if not listed or gpu.gpu in trained]
-    shares = _given(gpus, "mean_busy_share")
-    energy = _given(gpus, "energy_joules") if len(samples) > 1 else []  # a counter needs two readings
+    shares = _known(gpus, "mean_busy_share")
+    energy = _known(gpus, "energy_joules") if len(samples) > 1 else []  # a counter needs two readings
     why = (run.sensors.get("absent") or {}).get("gpus") or _no_sample(run)
-    return _sort_out(
-        {
-            "gpu_busy_share": (statistics.fmean(shares) if shares else None, why),
-            "cores_used": (summarise_host(samples).mean_cores_used, _no_sample(run)),
-            "energy_joules": (sum(energy) if energy else None, why),
-            "temperature_celsius": (max(_given(gpus, "peak_temperature_celsius"), default=None), why),
-        }
-    )
+    return {
+        "gpu_busy_share": (statistics.fmean(shares) if shares else None, why),
+        "cores_used": (summarise_host(samples).mean_cores_used, _no_sample(run)),
+        "energy_joules": (sum(energy) if energy else None, why),
+        "temperature_celsius": (max(_known(gpus, "peak_temperature_celsius"), default=None), why),
+    }
 
 
 def _measure_quality(run: TrialRun) -> dict[str, float]:
-    """The final loss, and every score of the last evaluation."""
     values: dict[str, float] = {}
     losses = list(run.losses.values())
     if losses:
@@ -221,13 +203,8 @@ def _no_sample(run: TrialRun) -> str:
     return "no telemetry sample during the steps after warm-up" if run.samples else "there is no telemetry"
 
 
-def _given(gpus: Sequence[GpuSummary], name: str) -> list[float]:
+def _known(gpus: Sequence[GpuSummary], name: str) -> list[float]:
     return [value for gpu in gpus if (value := getattr(gpu, name)) is not None]
-
-
-def _sort_out(given: Mapping[str, tuple[float | None, str]]) -> tuple[dict[str, float], dict[str, str]]:
-    found = {name: value for name, (value, _) in given.items() if value is not None}
-    return found, {name: reason for name, (value, reason) in given.items() if value is None}
 
 
 def _read_recipe(path: Path) -> _Record:
@@ -249,7 +226,6 @@ def _read_any(path: Path) -> list[_Record]:
 
 
 def _read_some(path: Path) -> list[_Record]:
-    """Records of a file that must have some."""
     records = _read_any(path)
     if not records:
         raise _Unreadable(f"there is no {path.name}" if not path.is_file() else f"{path.name} is empty")
@@ -270,7 +246,6 @@ class LossGap:
 
     @property
     def is_rounding(self) -> bool:
-        """Whether the curves are equal up to rounding."""
         return self.difference <= LOSS_TOLERANCE
 
 
@@ -280,9 +255,11 @@ def find_gaps(runs: Sequence[TrialRun], baseline: str) -> dict[str, LossGap]:
     gaps: dict[str, LossGap] = {}
     for run in runs:
         name, other = run.trial.candidate, known.get(run.trial.seed)
-        gap = None if other is None or name == baseline else _find_gap(run, other)
-        if gap is not None and (name not in gaps or gap.difference > gaps[name].difference):
-            gaps[name] = gap
+        if other is None or name == baseline:
+            continue
+        found = [(abs(loss - other.losses[step]), step) for step, loss in run.losses.items() if step in other.losses]
+        if found and (name not in gaps or max(found)[0] > gaps[name].difference):
+            gaps[name] = LossGap(*max(found), run.trial.seed, len(found))
     return gaps
 
 
@@ -291,9 +268,3 @@ def has_no_dropout(run: TrialRun) -> bool:
     model = run.recipe.get("model") or {}
     adapters = model.get("lora") or {}
     return model.get("dropout") == 0 and not adapters.get("dropout")
-
-
-def _find_gap(run: TrialRun, baseline: TrialRun) -> LossGap | None:
-    common = [step for step in run.losses if step in baseline.losses]
-    gaps = [(abs(run.losses[step] - baseline.losses[step]), step) for step in common]
-    return LossGap(*max(gaps), run.trial.seed, len(gaps)) if gaps else None

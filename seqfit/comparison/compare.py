@@ -106,7 +106,6 @@ class PreparedComparison:
     command: str
 
     def describe(self) -> str:
-        """What would be run."""
         return describe_matrix(self.matrix)
 
 
@@ -143,10 +142,22 @@ def prepare_comparison(
     **options: Any,
 ) -> PreparedComparison:
     """What `compare` would run, checked; nothing is written yet."""
-    _check_not_launched()
+    if is_launched():
+        raise RecipeError(
+            "seqfit compare runs inside torchrun, srun or accelerate",
+            "it starts the processes of every trial itself",
+            "Run it as a single process",
+        )
     if resume and isinstance(recipe, str | Path) and (Path(recipe) / MATRIX).is_file():
         budget = options.pop("budget", None)
-        _check_nothing_else(overrides, matrix, options)
+        others = [name for name in options if options[name]]
+        given = [*overrides, *(["a matrix"] if matrix is not None else []), *others]
+        if given:
+            raise RecipeError(
+                f"the folder of a comparison is given to resume, and also {', '.join(map(str, given))}",
+                "all trials of a comparison share one matrix, which is in the folder",
+                "Give only the folder and --resume (and --budget), or start a new comparison",
+            )
         _check_here(Path(recipe))
         return PreparedComparison(_extend(Path(recipe), budget), Path(recipe), load_command(Path(recipe)))
     built = build_matrix(recipe, overrides, read_options(matrix, options), probe_machine())
@@ -161,7 +172,6 @@ def prepare_comparison(
 
 
 def _extend(folder: Path, budget: str | float | None) -> Matrix:
-    """The matrix of a folder, with this much more time."""
     matrix = load_matrix(folder)
     more = read_options(None, {"budget": budget}).budget_seconds
     if more is None:
@@ -210,7 +220,6 @@ def run_comparison(prepared: PreparedComparison, view: ComparisonView | None = N
 
 
 def _run_all(prepared: PreparedComparison, clock: Clock, view: ComparisonView) -> None:
-    """The dry run of a budget, predictions for other GPUs, the trials, predictions for this machine."""
     tokenize_ahead(prepared.matrix, view.log)
     folder, matrix = prepared.folder, _open_folder(prepared)
     with locked(folder):
@@ -265,15 +274,6 @@ def _open_folder(prepared: PreparedComparison) -> Matrix:
     return prepared.matrix
 
 
-def _check_not_launched() -> None:
-    if is_launched():
-        raise RecipeError(
-            "seqfit compare runs inside torchrun, srun or accelerate",
-            "it starts the processes of every trial itself",
-            "Run it as a single process",
-        )
-
-
 def _check_here(folder: Path) -> None:
     """Repeats that were submitted to Slurm run there; once all have ended, their results can be shown here."""
     matrix, outcomes, place = load_matrix(folder), read_outcomes(folder), quote(folder)
@@ -282,16 +282,6 @@ def _check_here(folder: Path) -> None:
             f"'{folder}' was submitted to Slurm, and some of its trials have not ended",
             "its repeats run on the cluster",
             f"Look at them (seqfit status {place}), or submit what is left: seqfit submit {place}",
-        )
-
-
-def _check_nothing_else(overrides: Sequence[str], matrix: object, options: Mapping[str, Any]) -> None:
-    given = [*overrides, *(["a matrix"] if matrix is not None else []), *(name for name in options if options[name])]
-    if given:
-        raise RecipeError(
-            f"the folder of a comparison is given to resume, and also {', '.join(map(str, given))}",
-            "all trials of a comparison share one matrix, which is in the folder",
-            "Give only the folder and --resume (and --budget), or start a new comparison",
         )
 
 

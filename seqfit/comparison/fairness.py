@@ -12,7 +12,7 @@ compared with the baseline's run of the same seed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -57,7 +57,6 @@ class _Evidence:
 
 
 def check_equality(matrix: Matrix, outcomes: Sequence[Outcome], runs: Sequence[TrialRun]) -> tuple[FairnessCheck, ...]:
-    """All lines; none without a finished trial."""
     if not runs:
         return ()
     evidence = _Evidence(matrix, outcomes, runs)
@@ -76,7 +75,7 @@ def _check_recipe(evidence: _Evidence) -> FairnessCheck:
             continue  # see _check_records
         for path in sorted({*ours, *theirs}):
             if ours.get(path) != theirs.get(path) and not _is_within(path, allowed):
-                found.append(f"{_name(run)}: {path} is {_format(ours.get(path))}, not {_format(theirs.get(path))}")
+                found.append(f"{run.trial}: {path} is {_format(ours.get(path))}, not {_format(theirs.get(path))}")
     return _conclude("same recipe", found, f"{_count(evidence)}: all fields but those that a candidate overrides")
 
 
@@ -95,7 +94,7 @@ def _check_order(evidence: _Evidence) -> FairnessCheck:
         if wrong:
             ours, theirs = run.batches[wrong[0]], other.batches[wrong[0]]
             found.append(
-                f"{_name(run)}: {len(wrong)} of {len(common)} steps; at step {wrong[0]} examples, source and target "
+                f"{run.trial}: {len(wrong)} of {len(common)} steps; at step {wrong[0]} examples, source and target "
                 f"tokens are {_format(ours)}, not {_format(theirs)}"
             )
     what = f"examples, source and target tokens of {evidence.matrix.steps} steps, seed by seed"
@@ -117,7 +116,7 @@ def _check_seeds(evidence: _Evidence) -> FairnessCheck:
     """Missing trials are fair, because figures are made of pairs. Trials that failed are not."""
     ran = {run.trial.candidate for run in evidence.runs}
     broken = [
-        f"{outcome.candidate}, seed {outcome.seed}, repeat {outcome.repeat}: {outcome.state} ({outcome.reason})"
+        f"{outcome.trial}: {outcome.state} ({outcome.reason})"
         for outcome in evidence.outcomes
         if outcome.candidate in ran and outcome.state != "finished"
     ]
@@ -130,7 +129,7 @@ def _check_seeds(evidence: _Evidence) -> FairnessCheck:
 
 def _check_updates(evidence: _Evidence) -> FairnessCheck:
     steps = evidence.matrix.steps
-    made = {_name(run): max(run.batches, default=0) for run in evidence.runs}
+    made = {str(run.trial): max(run.batches, default=0) for run in evidence.runs}
     found = [f"{name}: {count} steps are recorded, not {steps}" for name, count in made.items() if count != steps]
     return _conclude("same number of steps", found, f"{_count(evidence)}: {steps} each")
 
@@ -146,24 +145,16 @@ def _check_machine(evidence: _Evidence) -> FairnessCheck:
         for what in sorted({*ours, *theirs}):
             is_own = what == "total threads" and _is_within("strategy.threads", own)
             if ours.get(what) != theirs.get(what) and not is_own:
-                found.append(f"{_name(run)}: {what} is {_format(ours.get(what))}, not {_format(theirs.get(what))}")
-    found += _find_other_nodes(evidence)
+                found.append(f"{run.trial}: {what} is {_format(ours.get(what))}, not {_format(theirs.get(what))}")
+    nodes: dict[tuple[int, int], dict[str, Outcome]] = {}  # another machine of the same kind may be slower
+    for outcome in evidence.outcomes:
+        where = (outcome.seed, outcome.repeat) if repeats_are_jobs else (0, 0)
+        nodes.setdefault(where, {})[outcome.node] = outcome
+    others = [item for ran in nodes.values() for item in list(ran.items())[1:]]  # all but the first
+    found += [f"{outcome.trial} ran on {node or 'an unnamed machine'}" for node, outcome in others]
     within = ", within each repeat" if repeats_are_jobs else ""
     what = f"packages, device, cores, total threads{within}"
     return _conclude("same versions and machine", found, f"{_count(evidence)}: {what}")
-
-
-def _find_other_nodes(evidence: _Evidence) -> list[str]:
-    """What is compared must have run on one machine: another of the same kind may be slower."""
-    nodes: dict[tuple[int, int], dict[str, Outcome]] = {}
-    for outcome in evidence.outcomes:
-        where = (outcome.seed, outcome.repeat) if evidence.matrix.repeats_are_jobs else (0, 0)
-        nodes.setdefault(where, {})[outcome.node] = outcome
-    return [
-        f"{outcome.candidate}, seed {outcome.seed}, repeat {outcome.repeat} ran on {node or 'an unnamed machine'}"
-        for found in nodes.values()
-        for node, outcome in list(found.items())[1:]  # all but the first
-    ]
 
 
 def _check_turns(evidence: _Evidence) -> FairnessCheck:
@@ -194,22 +185,18 @@ def _check_order_within_repeats(evidence: _Evidence) -> FairnessCheck:
         for earlier, later in pairwise(outcomes)
         if later.time - later.seconds < earlier.time - _CLOCK_SECONDS
     ]
-    found += _find_crowded(repeats) if any(run.hardware.get("device") == "cpu" for run in evidence.runs) else []
+    if any(run.hardware.get("device") == "cpu" for run in evidence.runs):  # whose cores no other repeat may use
+        spans = sorted(
+            (outcomes[0].node, outcomes[0].time - outcomes[0].seconds, outcomes[-1].time, seed, repeat)
+            for (seed, repeat), outcomes in repeats.items()
+        )
+        found += [
+            f"seed {seed}, repeat {repeat}: ran at the same time as another repeat on {node}"
+            for (other, _, ended, *_), (node, began, _, seed, repeat) in pairwise(spans)
+            if node and node == other and began < ended - _CLOCK_SECONDS
+        ]
     count = format_number(len(repeats), "repeat")
     return _conclude("candidates took turns", found, f"{count}, the trials of each one after another")
-
-
-def _find_crowded(repeats: Mapping[tuple[int, int], Sequence[Outcome]]) -> list[str]:
-    """Repeats that ran at the same time on the cores of one machine."""
-    spans = sorted(
-        (outcomes[0].node, outcomes[0].time - outcomes[0].seconds, outcomes[-1].time, seed, repeat)
-        for (seed, repeat), outcomes in repeats.items()
-    )
-    return [
-        f"seed {seed}, repeat {repeat}: ran at the same time as another repeat on {node}"
-        for (other, _, ended, *_), (node, began, _, seed, repeat) in pairwise(spans)
-        if node and node == other and began < ended - _CLOCK_SECONDS
-    ]
 
 
 def _check_warm_up(evidence: _Evidence) -> FairnessCheck:
@@ -219,7 +206,7 @@ def _check_warm_up(evidence: _Evidence) -> FairnessCheck:
         found.append("there is no warm-up, and the first steps are slower")
     for run in evidence.runs:
         if any(later - earlier != 1 for earlier, later in pairwise(sorted(run.batches))):
-            found.append(f"{_name(run)}: not every step has its own record (train.log_every)")
+            found.append(f"{run.trial}: not every step has its own record (train.log_every)")
     return _conclude("warm-up excluded", found, f"the first {warm_up} of {evidence.matrix.steps} steps, in every run")
 
 
@@ -233,7 +220,7 @@ def _check_work(evidence: _Evidence) -> FairnessCheck:
         for key in dict.fromkeys(map(_event_key, events)):
             runs_of.setdefault(key, []).append(run)
     found = [
-        f"{_name(runs[0])}: {key[0]}: {messages[key]}"
+        f"{runs[0].trial}: {key[0]}: {messages[key]}"
         for key, runs in runs_of.items()
         if key[0] != EventKind.FALLBACK or len(runs) < len(evidence.runs)
     ]
@@ -242,14 +229,13 @@ def _check_work(evidence: _Evidence) -> FairnessCheck:
 
 
 def _event_key(event: dict[str, Any]) -> tuple[str, str]:
-    """The same for the same event in two runs."""
     return event["kind"], json.dumps(event.get("data"), sort_keys=True)
 
 
 def _check_records(evidence: _Evidence) -> FairnessCheck:
     """The files that this list is verified from must be there; missing telemetry and scores are only mentioned."""
     missing = [(run, name, sentence) for run in evidence.runs for name, sentence in run.missing.items()]
-    found = [f"{_name(run)}: {sentence}" for run, name, sentence in missing if name in _NEEDED]
+    found = [f"{run.trial}: {sentence}" for run, name, sentence in missing if name in _NEEDED]
     other = dict.fromkeys(f"{run.trial.candidate}: {sentence}" for run, _, sentence in missing)
     return _conclude("records are complete", found, "; ".join([f"{_count(evidence)}: {', '.join(_NEEDED)}", *other]))
 
@@ -296,7 +282,7 @@ def _find_other(evidence: _Evidence, read: Callable[[TrialRun], Any]) -> list[st
     for run, other in evidence.pairs():
         ours, theirs = read(run), read(other)
         if None not in (ours, theirs) and ours != theirs and evidence.candidate(run).kind != "different":
-            found.append(f"{_name(run)}: {_format(ours)}, not {_format(theirs)}")
+            found.append(f"{run.trial}: {_format(ours)}, not {_format(theirs)}")
     return found
 
 
@@ -308,7 +294,6 @@ def _describe_place(run: TrialRun, candidate: Candidate) -> dict[str, Any]:
 
 
 def _own_paths(candidate: Candidate) -> list[str]:
-    """The fields that it overrides or removes, and `allow`."""
     return [*(override.removeprefix("~").partition("=")[0] for override in candidate.overrides), "allow"]
 
 
@@ -331,10 +316,6 @@ def _exempt(evidence: _Evidence) -> str:
 
 def _count(evidence: _Evidence) -> str:
     return format_number(len(evidence.runs), "run")
-
-
-def _name(run: TrialRun) -> str:
-    return f"{run.trial.candidate}, seed {run.trial.seed}, repeat {run.trial.repeat}"
 
 
 def _format(value: Any) -> str:

@@ -29,8 +29,6 @@ from seqfit.units import format_seconds
 
 @dataclass(frozen=True)
 class ComparisonProgress:
-    """What has run so far, and what is running."""
-
     matrix: Matrix
     outcomes: Sequence[Outcome]
     total: int  # trials
@@ -76,13 +74,10 @@ class ComparisonLines(ComparisonView):
         self._console = console or Console(soft_wrap=True, highlight=False, markup=False)
 
     def log(self, line: str) -> None:
-        """With the time of day."""
         self._console.print(f"{time.strftime('%H:%M:%S')}  {line}")
 
 
 class ComparisonTable(ComparisonLines):
-    """A table below the lines, redrawn."""
-
     def __init__(self, console: Console | None = None) -> None:
         super().__init__(console)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
@@ -101,14 +96,12 @@ class ComparisonTable(ComparisonLines):
 
 
 def describe_trials(now: ComparisonProgress) -> str:
-    """What is running, and what is left."""
     left = now.left_seconds()
     later = f"; about {format_seconds(left)} left" if left is not None and len(now.outcomes) < now.total else ""
     if now.trial is None:
         return f"{now.matrix.name}: {len(now.outcomes)} of {now.total} trials finished{later}"
     place = f"trial {len(now.outcomes) + 1} of {now.total}"
-    running = f"{now.trial.candidate}, seed {now.trial.seed}, repeat {now.trial.repeat}"
-    return f"{now.matrix.name}: {place}; {running}: step {now.step} of {now.matrix.steps}{later}"
+    return f"{now.matrix.name}: {place}; {now.trial}: step {now.step} of {now.matrix.steps}{later}"
 
 
 def describe_results(now: ComparisonProgress) -> str:

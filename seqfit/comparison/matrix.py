@@ -43,37 +43,31 @@ def build_matrix(
     """Checked; `knows_packages`: the machine has the packages of this Python."""
     stated = load_checked_recipe(recipe, overrides)
     steps = options.steps or min(stated.train.steps or DEFAULT_STEPS, DEFAULT_STEPS)
-    _check_steps(steps, options.warm_up)
+    least = options.warm_up + LEAST_TIMED_STEPS
+    if steps < least:
+        raise RecipeError(
+            f"a trial has {steps} steps, of which {options.warm_up} are warm-up",
+            f"at least {LEAST_TIMED_STEPS} steps must be timed",
+            f"Give --steps {least} or more, or a smaller --warm-up",
+        )
     device = options.devices[0] if len(options.devices) == 1 else None
     base, notes = build_base(stated, machine.cores, device)
-    candidates = build_candidates(options, base, machine, knows_packages=knows_packages)
+    rising = base.train.schedule.warmup_steps
+    if rising >= steps:
+        last = f"the last of {steps} steps (train.schedule.warmup_steps={rising})"
+        notes.append(f"the learning rate is still rising at {last}")
     return Matrix(
         name=Path(recipe).stem if isinstance(recipe, str | Path) else "comparison",
         recipe=dump_recipe(base),
-        candidates=candidates,
+        candidates=build_candidates(options, base, machine, knows_packages=knows_packages),
         seeds=tuple(options.seeds),
         repeats=options.repeats,
         steps=steps,
         warm_up=options.warm_up,
         targets=tuple(options.gpus),
         budget_seconds=options.budget_seconds,
-        notes=(*notes, *_note_warm_up(base, steps)),
+        notes=tuple(notes),
     )
-
-
-def _check_steps(steps: int, warm_up: int) -> None:
-    if steps < warm_up + LEAST_TIMED_STEPS:
-        raise RecipeError(
-            f"a trial has {steps} steps, of which {warm_up} are warm-up",
-            f"at least {LEAST_TIMED_STEPS} steps must be timed",
-            f"Give --steps {warm_up + LEAST_TIMED_STEPS} or more, or a smaller --warm-up",
-        )
-
-
-def _note_warm_up(base: Recipe, steps: int) -> list[str]:
-    rising = base.train.schedule.warmup_steps
-    note = f"the learning rate is still rising at the last of {steps} steps (train.schedule.warmup_steps={rising})"
-    return [note] if rising >= steps else []
 
 
 def build_overrides(matrix: Matrix, candidate: Candidate, seed: int) -> list[str]:
@@ -103,7 +97,6 @@ def list_repeats(matrix: Matrix) -> list[list[Trial]]:
 
 
 def describe_matrix(matrix: Matrix) -> str:
-    """What would be run: a line for the whole, then one per candidate."""
     repeats = list_repeats(matrix)
     counts = [format_number(len(repeats[0]), "candidate"), format_number(matrix.repeats, "repeat")]
     counts.insert(1, f"seed{'' if len(matrix.seeds) == 1 else 's'} {', '.join(map(str, matrix.seeds))}")

@@ -73,7 +73,6 @@ class ComparisonOptions(schema.RecipePart):
     @field_validator("vary", mode="before")
     @classmethod
     def _to_texts(cls, given: Any) -> Any:
-        """Values as they are written in an override."""
         if not isinstance(given, Mapping):
             return given
         lists = {field: values for field, values in given.items() if isinstance(values, list | tuple)}
@@ -155,15 +154,12 @@ def list_sets() -> list[str]:
 
 
 def expand_sets(entries: Sequence[_Entry]) -> list[_Entry]:
-    """Sets replaced by their members, without duplicates."""
     known = list_sets()
     found: list[_Entry] = []
     for entry in entries:
-        members = _read_set(entry) if isinstance(entry, str) and entry in known else [entry]
+        members = [entry]
+        if isinstance(entry, str) and entry in known:
+            text = (resources.files("seqfit.comparison") / "library" / f"{entry}.yaml").read_text("utf-8")
+            members = read_yaml(text)[0]
         found += [member for member in members if member not in found]
     return found
-
-
-def _read_set(name: str) -> list[_Entry]:
-    text = (resources.files("seqfit.comparison") / "library" / f"{name}.yaml").read_text("utf-8")
-    return list(read_yaml(text)[0])

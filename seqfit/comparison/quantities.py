@@ -65,12 +65,11 @@ def _format_energy(joules: float) -> str:
     return f"{joules / 1000:.1f} kJ" if joules >= 999.5 else f"{joules:.0f} J"
 
 
-_timed = partial(Quantity, floor=_TIME_FLOOR)
+_timed = partial(Quantity, higher_is_better=None, floor=_TIME_FLOOR)
 _bytes = partial(
     Quantity, unit="B", format=partial(format_bytes, precise=True), higher_is_better=False, floor=_BYTES_FLOOR
 )
 _loss = partial(Quantity, unit="", format="{:.4f}".format, higher_is_better=False, pairing="seeds")
-_score = partial(Quantity, unit="", pairing="seeds")
 _TABLE = (
     _timed(
         STEP_SECONDS,
@@ -100,15 +99,9 @@ _TABLE = (
         "share of the time with a running kernel, mean over the GPUs, after warm-up",
         unit="share",
         format=format_share,
-        higher_is_better=None,
     ),
     _timed(
-        "cores_used",
-        "cores used",
-        "by the run's processes, mean after warm-up",
-        unit="cores",
-        format="{:.2f}".format,
-        higher_is_better=None,
+        "cores_used", "cores used", "by the run's processes, mean after warm-up", unit="cores", format="{:.2f}".format
     ),
     _timed(
         "energy_joules",
@@ -124,7 +117,6 @@ _TABLE = (
         "highest of all GPUs, after warm-up",
         unit="°C",
         format="{:.0f} °C".format,
-        higher_is_better=None,
     ),
     _loss(FINAL_LOSS, "training loss", "mean over the last tenth of the steps"),
     _loss(EVALUATION_LOSS, "validation loss", "of the last evaluation"),
@@ -137,9 +129,8 @@ def find_quantity(name: str) -> Quantity:
     if name in QUANTITIES:
         return QUANTITIES[name]
     better = None if metric_of_score(name) is None else higher_is_better(name)
-    written = partial(format_score, name)
-    label = name.replace("_", " ")
-    return _score(name, label, "score of the last evaluation", format=written, higher_is_better=better)
+    label, written = name.replace("_", " "), partial(format_score, name)
+    return Quantity(name, label, "score of the last evaluation", "", written, better, pairing="seeds")
 
 
 def format_ratio(share: float) -> str:
@@ -159,10 +150,7 @@ def in_display_order(names: Iterable[str]) -> list[str]:
 
 
 def choose_memory(figures: Iterable[Collection[str]]) -> str | None:
-    """The quantity that memory is compared by: allocated if all candidates have it, else that of the process.
-
-    In: the names of each candidate's figures; candidates without any are ignored.
-    """
+    """Allocated if all candidates that have figures have it, else that of the process."""
     given = [set(names) for names in figures if names]
     shared, any_has = (set.intersection(*given), set.union(*given)) if given else (set(), set())
     kinds = ("allocated_bytes", "resident_bytes")

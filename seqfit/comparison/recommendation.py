@@ -15,23 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seqfit.comparison.quantities import (
-    STEP_SECONDS,
-    Quantity,
-    choose_score,
-    find_quantity,
-    format_ratio,
-)
-from seqfit.comparison.records import (
-    HERE,
-    Amount,
-    CandidateResult,
-    Comparison,
-    Figure,
-    Goal,
-    Pick,
-    Prediction,
-)
+from seqfit.comparison.quantities import STEP_SECONDS, Quantity, choose_score, find_quantity, format_ratio
+from seqfit.comparison.records import HERE, Amount, CandidateResult, Comparison, Goal, Pick, Prediction
 from seqfit.hardware import find_card
 from seqfit.units import format_count
 
@@ -106,7 +91,6 @@ def describe_recommendation(comparison: Comparison) -> str:
 
 
 def list_missing(comparison: Comparison) -> list[str]:
-    """What a complete comparison would have and this one lacks."""
     matrix = comparison.matrix
     running = [one for one in comparison.results if not one.candidate.unavailable]
     wanted = len(matrix.seeds) * matrix.repeats
@@ -136,11 +120,8 @@ def format_amount(amount: Amount, *, is_first: bool = False) -> str:
     head = f"{quantity.label} {ours}" if quantity.pairing == "seeds" else head
     if amount.ours == amount.theirs and amount.is_significant is not True:
         return f"{head}, the same"
-    details = [
-        _format_change(quantity, amount, "95% confidence interval " if is_first else ""),
-        _format_significance(amount),
-    ]
-    return f"{head} against {theirs} ({', '.join(filter(None, details))})"
+    change = _format_change(quantity, amount, "95% confidence interval " if is_first else "")
+    return f"{head} against {theirs} ({', '.join(filter(None, (change, _format_significance(amount))))})"
 
 
 def _format_change(quantity: Quantity, amount: Amount, interval: str) -> str:
@@ -190,7 +171,8 @@ def _pick_measured(comparison: Comparison, goal: Goal, name: str, others: Sequen
     baseline = comparison.results[0]
     ranked = [one for one in comparison.results[1:] if goal == "score" or one.candidate.kind != "different"]
     known = [one for one in ranked if name in one.figures]
-    changed = {one.candidate.name: _gain(one.figures[name], name) for one in known}
+    sign = 1 if find_quantity(name).higher_is_better else -1
+    changed = {one.candidate.name: sign * (one.figures[name].change or 0.0) for one in known}
     better = [one for one in known if changed[one.candidate.name] > 0]
     sure = [one for one in better if one.figures[name].is_significant is not False]
     best = max(sure or better, key=lambda one: changed[one.candidate.name], default=baseline)
@@ -220,10 +202,8 @@ def _pick_predicted(comparison: Comparison, goal: Goal, device: str) -> Pick | N
 
 def _list_predicted(ours: Prediction, theirs: Prediction) -> list[Amount]:
     """Time, then memory; none if either is missing."""
-    pairs = [
-        (STEP_SECONDS, ours.step_seconds, theirs.step_seconds),
-        ("allocated_bytes", ours.peak_bytes, theirs.peak_bytes),
-    ]
+    times, bytes_held = (ours.step_seconds, theirs.step_seconds), (ours.peak_bytes, theirs.peak_bytes)
+    pairs = [(STEP_SECONDS, *times), ("allocated_bytes", *bytes_held)]
     known = [(name, mine, other) for name, mine, other in pairs if mine is not None and other]
     return [Amount(name, mine, other, is_predicted=True) for name, mine, other in known] if len(known) == 2 else []
 
@@ -232,12 +212,6 @@ def _measure(result: CandidateResult, baseline: CandidateResult, name: str) -> A
     figure, theirs = result.figures[name], baseline.figures[name].mean
     given = (figure.change_low, figure.change_high, figure.is_significant, figure.needed, figure.needed_of)
     return Amount(name, figure.mean, theirs, *given)
-
-
-def _gain(figure: Figure, name: str) -> float:
-    """How much better, as a share of the baseline's."""
-    change = figure.change or 0.0
-    return change if find_quantity(name).higher_is_better else -change
 
 
 def _list_devices(comparison: Comparison) -> list[str]:

@@ -90,9 +90,11 @@ class Trial:
 
     @property
     def folder(self) -> str:
-        """The name of its run directory."""
         safe = "".join(letter if letter.isalnum() or letter in "-_.=" else "_" for letter in self.candidate)
         return f"{safe}-seed{self.seed}-repeat{self.repeat}"
+
+    def __str__(self) -> str:
+        return f"{self.candidate}, seed {self.seed}, repeat {self.repeat}"
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,10 @@ class Outcome:
     seconds: float  # of the whole process
     time: float  # Unix time
     node: str = ""  # the machine's name
+
+    @property
+    def trial(self) -> Trial:
+        return Trial(self.candidate, self.seed, self.repeat)
 
 
 @dataclass(frozen=True)
@@ -157,9 +163,7 @@ class Figure:
     change_low: float | None = None  # of its 95% confidence interval
     change_high: float | None = None
     is_significant: bool | None = None  # None: too few trials to tell
-    needed: int | None = (
-        None  # if not significant: how many repeats, seeds or rows would make such a change significant
-    )
+    needed: int | None = None  # if not significant: how many would make such a change significant
     needed_of: str = ""  # repeats, seeds or rows
 
 
@@ -176,8 +180,6 @@ class CandidateResult:
 
 @dataclass(frozen=True)
 class Amount:
-    """One quantity of a candidate and of the baseline, on the same machine."""
-
     quantity: str
     ours: float
     theirs: float
@@ -191,8 +193,6 @@ class Amount:
 
 @dataclass(frozen=True)
 class Pick:
-    """The candidate that is best at something, and what it costs."""
-
     goal: Goal
     candidate: str
     kind: StrategyKind
@@ -226,18 +226,15 @@ class Comparison:
 
     @property
     def memory(self) -> str | None:
-        """The quantity that memory is compared by."""
         return choose_memory(result.figures for result in self.results)
 
 
 _T = TypeVar("_T")
 
 
-def dump_matrix(matrix: Matrix, folder: Path, *, command: str = "") -> Path:
+def dump_matrix(matrix: Matrix, folder: Path, *, command: str = "") -> None:
     """`command` reproduces the comparison."""
-    path = folder / MATRIX
-    write_text(path, format_matrix(matrix, command=command))
-    return path
+    write_text(folder / MATRIX, format_matrix(matrix, command=command))
 
 
 def format_matrix(matrix: Matrix, *, command: str = "") -> str:
@@ -282,8 +279,8 @@ def read_outcomes(folder: Path) -> list[Outcome]:
     """In the order they ended; of a trial that ran twice, the last one."""
     places = [folder, *folder.glob(f"{REPEAT_FOLDERS}/*")]
     outcomes = sorted((one for place in places for one in read_outcomes_at(place)), key=lambda outcome: outcome.time)
-    last = {(outcome.candidate, outcome.seed, outcome.repeat): outcome for outcome in outcomes}
-    return [outcome for outcome in outcomes if last[outcome.candidate, outcome.seed, outcome.repeat] is outcome]
+    last = {outcome.trial: outcome for outcome in outcomes}
+    return [outcome for outcome in outcomes if last[outcome.trial] is outcome]
 
 
 def read_outcomes_at(place: Path) -> list[Outcome]:

@@ -66,9 +66,7 @@ _TOO_MANY = 4  # times the rows that fit: then the first trial starts over
 _FEW_STEPS = 3  # timed, where more don't fit
 _SHORT_SECONDS = 30.0  # of a trial: about ten are its start
 _ROW_SHARE = {True: 0.3, False: 3.0}  # of a row's training time: a classifier's forward pass; generated text
-_WATCHED_STEPS = (
-    6  # the time that a first repeat needs at its end: up to three of the largest steps again, for the peak
-)
+_WATCHED_STEPS = 6  # the time that a first repeat needs at its end: up to three of the largest steps again
 _PREDICTION_SECONDS = 3.0  # each; measured: 2 s for an encoder with 22M parameters
 _PREDICTION_SHARE = 0.15  # of the budget, at most
 
@@ -95,14 +93,12 @@ class Clock:
 
     @property
     def must_decide(self) -> bool:
-        """Whether steps and rows must be fixed now."""
         if self.budget_seconds is None:
             return False
         return time.monotonic() - self.began >= max(_DECIDE_SECONDS, _DECIDE_SHARE * self.budget_seconds)
 
     @property
     def prediction_seconds(self) -> float:
-        """For predictions of other GPUs."""
         return math.inf if self.budget_seconds is None else _PREDICTION_SHARE * self.budget_seconds
 
 
@@ -211,7 +207,6 @@ def _limit_rows(matrix: Matrix, rows: int) -> int | None:
 
 
 def _count_scored(matrix: Matrix) -> float:
-    """Most rows that are scored."""
     return build_recipe(matrix, matrix.baseline, matrix.seeds[0]).eval.limit or math.inf
 
 
@@ -269,7 +264,7 @@ def run_first_trial(matrix: Matrix, folder: Path, view: ComparisonView, clock: C
             decide_now()
         if outcome.state != "finished" or _has_same_work(decided, begun):
             add_outcome(outcome, folder)
-            now = _report(replace(now, matrix=decided), trial, outcome, folder, view)
+            now = _report(replace(now, matrix=decided), outcome, folder, view)
         if is_decided(decided):
             return decided
     decide_now()
@@ -292,9 +287,8 @@ def run_one_repeat(matrix: Matrix, folder: Path, number: int, view: ComparisonVi
 
 
 def find_missing(matrix: Matrix, number: int, outcomes: Sequence[Outcome]) -> list[Trial]:
-    """Trials of a repeat that have no outcome."""
-    ended = {_key(outcome) for outcome in outcomes if outcome.state != "unfinished"}
-    return [trial for trial in list_repeats(matrix)[number] if _key(trial) not in ended]
+    ended = {outcome.trial for outcome in outcomes if outcome.state != "unfinished"}
+    return [trial for trial in list_repeats(matrix)[number] if trial not in ended]
 
 
 def find_all_missing(matrix: Matrix, outcomes: Sequence[Outcome]) -> list[Trial]:
@@ -307,24 +301,18 @@ def write_so_far(folder: Path) -> Comparison:
     return comparison
 
 
-def _key(item: Trial | Outcome) -> tuple[str, int, int]:
-    return item.candidate, item.seed, item.repeat
-
-
 def _start(matrix: Matrix, folder: Path) -> ComparisonProgress:
     outcomes = [outcome for outcome in read_outcomes(folder) if outcome.state != "unfinished"]
     return _add_results(ComparisonProgress(matrix, outcomes, sum(map(len, list_repeats(matrix)))), folder)
 
 
 def _add_results(now: ComparisonProgress, folder: Path) -> ComparisonProgress:
-    """With the step times of the tables."""
     return replace(now, results=collect_comparison(folder).results if now.outcomes else ())
 
 
 def _run_one(
     now: ComparisonProgress, trial: Trial, folder: Path, view: ComparisonView, place: Path
 ) -> ComparisonProgress:
-    """One trial; progress is shown meanwhile and returned after it."""
     started = time.monotonic()
 
     def tick(step: int) -> None:
@@ -334,16 +322,13 @@ def _run_one(
     add_outcome(outcome, place)
     if place == folder:  # repeats that are jobs write results at their end, one at a time
         write_so_far(folder)
-    return _report(now, trial, outcome, folder, view)
+    return _report(now, outcome, folder, view)
 
 
-def _report(
-    now: ComparisonProgress, trial: Trial, outcome: Outcome, folder: Path, view: ComparisonView
-) -> ComparisonProgress:
+def _report(now: ComparisonProgress, outcome: Outcome, folder: Path, view: ComparisonView) -> ComparisonProgress:
     now = _add_results(replace(now, outcomes=[*now.outcomes, outcome]), folder)
     how = outcome.state.replace("_", " ") + (f" ({outcome.reason})" if outcome.reason else "")
-    who = f"{trial.candidate}, seed {trial.seed}, repeat {trial.repeat}"
-    view.log(f"{who}: {how} in {format_seconds(outcome.seconds)}; {describe_trials(now)}")
+    view.log(f"{outcome.trial}: {how} in {format_seconds(outcome.seconds)}; {describe_trials(now)}")
     return now
 
 
@@ -356,5 +341,6 @@ def _run_or_keep(matrix: Matrix, trial: Trial, folder: Path, tick: Tick, place: 
         step = read_last_step(folder / TRIAL_RUNS / trial.folder)
         if step >= matrix.warm_up + LEAST_TIMED_STEPS:
             reason, seconds = f"stopped after {step} of {matrix.steps} steps", time.monotonic() - started
-            add_outcome(Outcome(*_key(trial), "unfinished", reason, seconds, time.time(), name_node()), place)
+            who = (trial.candidate, trial.seed, trial.repeat)
+            add_outcome(Outcome(*who, "unfinished", reason, seconds, time.time(), name_node()), place)
         raise

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from seqfit.comparison.collect import TrialRun, measure_trial, read_trial
 from seqfit.comparison.fairness import check_equality
@@ -44,6 +43,8 @@ def collect_comparison(folder: Path) -> Comparison:
     trials = [MeasuredTrial(run, measure_trial(run, matrix.warm_up)) for run in read]
     runs = [run for run in read if run.outcome.state == "finished"]
     figures = CandidateFigures(matrix, trials)
+    manifest = next((run.manifest for run in runs if run.manifest), {})
+    machine = {name: manifest[name] for name in ("hardware", "versions", "commit") if name in manifest}
     results = []
     for candidate in sorted(matrix.candidates, key=lambda one: one.kind != "baseline"):  # else in their order
         state, reason = _find_state(matrix, candidate, [one for one in outcomes if one.candidate == candidate.name])
@@ -63,7 +64,7 @@ def collect_comparison(folder: Path) -> Comparison:
         name=matrix.name,
         folder=str(folder),
         command=load_command(folder),
-        machine=_describe_machine(runs) | {"model": _name_model(runs), "absent": _explain_absent(trials)},
+        machine=machine | {"model": _name_model(runs), "absent": _explain_absent(trials)},
         matrix=matrix,
         checks=check_equality(matrix, [one for one in outcomes if one.state != "unfinished"], runs),
         results=tuple(results),
@@ -74,7 +75,6 @@ def collect_comparison(folder: Path) -> Comparison:
 
 
 def write_results(comparison: Comparison) -> list[Path]:
-    """All four files, into the comparison's folder."""
     folder = Path(comparison.folder)
     texts = {
         "results.csv": to_csv(comparison),
@@ -87,7 +87,6 @@ def write_results(comparison: Comparison) -> list[Path]:
 
 
 def _find_state(matrix: Matrix, candidate: Candidate, outcomes: Sequence[Outcome]) -> tuple[State, str]:
-    """Of a candidate, from the outcomes of its trials."""
     if candidate.unavailable:
         return "not_available", candidate.unavailable
     broken = [outcome for outcome in outcomes if outcome.state not in ("finished", "unfinished")]
@@ -115,12 +114,6 @@ def _find_efficiency(baseline: Candidate, candidate: Candidate, figures: Mapping
     if is_other or rate is None or rate.change is None:
         return None
     return (1 + rate.change) * baseline.processes / candidate.processes
-
-
-def _describe_machine(runs: Sequence[TrialRun]) -> dict[str, Any]:
-    """From the first run that has a manifest."""
-    manifest = next((run.manifest for run in runs if run.manifest), {})
-    return {name: manifest[name] for name in ("hardware", "versions", "commit") if name in manifest}
 
 
 def _name_model(runs: Sequence[TrialRun]) -> str:

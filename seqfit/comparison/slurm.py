@@ -51,13 +51,10 @@ from seqfit.validation import load_checked_recipe
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """A comparison to submit; nothing is written yet."""
-
     job: JobRequest
     matrix: Matrix
 
     def describe(self) -> str:
-        """What would be run."""
         return describe_matrix(self.matrix)
 
     def submit(self) -> Submitted:
@@ -137,15 +134,20 @@ def run_repeat(
     when_complete: Callable[[Comparison], None] = lambda _: None,
     view: ComparisonView | None = None,
 ) -> Comparison:
-    """Runs the missing trials of one repeat; returns the results of all repeats so far.
-
-    `when_complete` is called with the comparison by the repeat that ends last.
-    """
-    matrix = load_matrix(folder)
-    _check_number(matrix, folder, number)
-    place, seed = repeat_folder(folder, number), list_repeats(matrix)[number][0].seed
+    """Its missing trials; the results of all repeats so far. `when_complete` is called by the repeat that ends last."""
+    matrix, place = load_matrix(folder), repeat_folder(folder, number)
+    if not matrix.repeats_are_jobs or not place.is_dir():
+        raise RunError(
+            f"--repeat is {number} for '{folder}'",
+            f"it is one of 0 to {len(list_repeats(matrix)) - 1}, in the folder of a submitted comparison",
+            "Submit one (seqfit submit RECIPE --compare classic), or resume here: seqfit compare FOLDER --resume",
+        )
+    seed = list_repeats(matrix)[number][0].seed
     with view or choose_comparison_view() as shown, stopped_by_signals(f"seqfit submit {quote(folder)}"), locked(place):
-        _restart_on_new_node(place, shown)
+        nodes = {outcome.node for outcome in read_outcomes_at(place)} - {name_node()}
+        if nodes:  # Slurm has moved this repeat: trials on two machines are not comparable
+            shown.log(f"this repeat began on {', '.join(sorted(nodes))}; it starts over on {name_node()}")
+            write_outcomes([], place)
         tokenize_ahead(replace(matrix, seeds=(seed,)), shown.log)
         if number == 0 and not (folder / PREDICTIONS).is_file():  # once for all repeats
             dump_predictions(list(predict_candidates(matrix, (), shown.log)), folder)
@@ -157,14 +159,6 @@ def run_repeat(
             return comparison
 
 
-def _restart_on_new_node(place: Path, view: ComparisonView) -> None:
-    """Slurm has moved this repeat: trials on two machines are not comparable."""
-    nodes = {outcome.node for outcome in read_outcomes_at(place)} - {name_node()}
-    if nodes:
-        view.log(f"this repeat began on {', '.join(sorted(nodes))}; it starts over on {name_node()}")
-        write_outcomes([], place)
-
-
 def find_comparison(place: Path) -> Path | None:
     """The folder of a submitted comparison, given itself or one of its repeats; None for anything else."""
     found = (folder for folder in (place, place.absolute().parent.parent) if is_submitted(folder))
@@ -172,7 +166,6 @@ def find_comparison(place: Path) -> Path | None:
 
 
 def is_submitted(folder: Path) -> bool:
-    """Whether the folder is that of a comparison that was submitted to Slurm."""
     return (folder / MATRIX).is_file() and (folder / files.JOB).is_file()
 
 
@@ -199,10 +192,7 @@ def describe_node(resources: Resources, site: Site) -> Machine:
 
 
 def _find_card(gpu_type: str | None) -> Card | None:
-    """GPU types of clusters are loose names: 'v100' is any card of that name, if all have the same abilities.
-
-    A card that is not in the table is taken to be able to do everything.
-    """
+    """'v100' is any card of that name, if all have the same abilities. None: taken to be able to do everything."""
     wanted = (gpu_type or "").lower()
     found = [card for key, card in load_cards().items() if wanted and wanted in (key, *key.split("-"))]
     return found[0] if len({card.has_bf16 for card in found}) == 1 else None
@@ -233,13 +223,4 @@ def _check_options(options: ComparisonOptions, resources: Resources) -> None:
             f"--nodes is {resources.nodes} for a comparison",
             "the trials of a repeat run on one node, one after another; Slurm spreads repeats over nodes",
             "Leave --nodes out",
-        )
-
-
-def _check_number(matrix: Matrix, folder: Path, number: int) -> None:
-    if not matrix.repeats_are_jobs or not repeat_folder(folder, number).is_dir():
-        raise RunError(
-            f"--repeat is {number} for '{folder}'",
-            f"it is one of 0 to {len(list_repeats(matrix)) - 1}, in the folder of a submitted comparison",
-            "Submit one (seqfit submit RECIPE --compare classic), or resume here: seqfit compare FOLDER --resume",
         )

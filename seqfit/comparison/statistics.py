@@ -12,22 +12,21 @@ and other load that hits a few steps of one changes the median little.
     candidate, s    .42    .84    .44    .42    .63
     log ratio       .049   .049   .071  -.657   .049      ->   the pair's value is .049, a change of 5%
 
-What is left differs from process to process (where memory lies, which neighbours the machine has), and no number of
-steps shows how much. So the interval is taken over the pairs: Student's t of their values. Values with a standard
-deviation of 2% give 2.8 x 2% / sqrt(5) = 2.5% from five pairs, but 4.3 x 2% / sqrt(3) = 5.0% from three, mostly because
-three pairs hardly know their own deviation. The machine that causes it is the same for all candidates, so deviations
-are pooled: with five candidates besides the baseline, three pairs each give t of 5 degrees of freedom, 2.6 instead of
-4.3. (Not of 10: all pairs share the baseline's trials.) A candidate with more than twice the pooled deviation keeps its
-own. Signs or ranks would do without t's assumption, but need at least six pairs that all agree for 95%. One pair, with
-nothing to pool, says nothing about noise: `is_significant` is None.
+What is left differs from process to process (where memory lies, which neighbours the machine has), so the interval is
+taken over the pairs: Student's t of their values. A standard deviation of 2% gives 2.8 x 2% / sqrt(5) = 2.5% from five
+pairs, but 4.3 x 2% / sqrt(3) = 5.0% from three, which hardly know their own deviation. The machine that causes it is
+the same for all candidates, so deviations are pooled: with five candidates besides the baseline, three pairs each give
+t of 5 degrees of freedom, 2.6 instead of 4.3. (Not of 10: all pairs share the baseline's trials.) A candidate with more
+than twice the pooled deviation keeps its own. Signs or ranks would need at least six pairs that all agree for 95%. One
+pair, with nothing to pool, says nothing about noise: `is_significant` is None.
 
 **A busy machine.** Neighbours of a virtual machine slow it by up to a third for a minute, and no counter shows it. So
 on a CPU a fixed calibration workload is timed between steps (training/peak.py), and a second clock counts a step in
-multiples of it: what slows the machine slows both alike. It could hide what a candidate itself slows down, so it never
-overrules the wall clock: only where its interval is narrower, and its change within 1.25 times the half-width of the
-wall clock's, it is taken as the better measurement of the same change. (98% instead of 95%: a second clock is a second
-chance of a false alarm.) This is the only correction. Without it 5 of 10 slowdowns of 5% are found, with it 10 of 10
-(benchmarks/noise); a third clock, the time that threads wait for a core, changed none of these results.
+multiples of it: what slows the machine slows both alike. It could hide what a candidate itself slows down, so it is
+taken only where its interval is narrower, and its change within 1.25 times the half-width of the wall clock's. (98%
+instead of 95%: a second clock is a second chance of a false alarm.) This is the only correction. Without it 5 of 10
+slowdowns of 5% are found, with it 10 of 10 (benchmarks/noise); a third clock, the time that threads wait for a core,
+changed none of these results.
 
     wall  +7% (-4% to +19%)    calibrated  +5% (+3% to +7%)    ->   +5% (+3% to +7%)    a busy machine
     wall  +5% (+2% to +8%)     calibrated   0% (-1% to +1%)    ->   +5% (+2% to +8%)    it slows the calibration, too
@@ -251,7 +250,6 @@ class CandidateFigures:
         self._gaps: dict[str, LossGap] = find_gaps([trial.run for trial in trials], self._baseline)
 
     def of(self, candidate: Candidate) -> dict[str, Figure]:
-        """Every quantity that any of its trials has."""
         names = in_display_order({name for trial in self._trials[candidate.name] for name in trial.measures.values})
         return {name: self._build(candidate, name) for name in names}
 
@@ -289,7 +287,6 @@ class CandidateFigures:
         return replace(figure, change_low=low, change_high=high, **_change_fields(change))
 
     def _tokens_per_step(self, name: str) -> float:
-        """Tokens per step, mean over the trials of a candidate."""
         measures = [trial.measures.values for trial in self._trials[name]]
         found = [one[TOKENS_PER_SECOND] * one[STEP_SECONDS] for one in measures if STEP_SECONDS in one]
         return statistics.fmean(found) if found else 0.0
@@ -309,7 +306,6 @@ class CandidateFigures:
         return find_change(pairs[candidate.name], quantity.floor, pooled, is_exact=quantity.is_exact)
 
     def _compare(self, name: str) -> dict[str, list[float]]:
-        """The pair values of every candidate but the baseline, in one quantity."""
         baseline = {trial.pair: trial for trial in self._trials[self._baseline]}
         found = {}
         for candidate, trials in self._trials.items():

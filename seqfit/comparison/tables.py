@@ -32,7 +32,7 @@ import csv
 import io
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from seqfit.comparison.quantities import (
@@ -46,14 +46,7 @@ from seqfit.comparison.quantities import (
     in_display_order,
 )
 from seqfit.comparison.recommendation import find_predicted, find_prediction, rank_results
-from seqfit.comparison.records import (
-    HERE,
-    CandidateResult,
-    Comparison,
-    FairnessCheck,
-    Figure,
-    Prediction,
-)
+from seqfit.comparison.records import HERE, CandidateResult, Comparison, Figure, Prediction
 from seqfit.tables import Table, TableColumn, shrink, to_latex_table, to_markdown_table, to_text
 from seqfit.units import format_bytes, format_count, format_number, format_seconds, format_share
 
@@ -96,10 +89,12 @@ def list_unfair(comparison: Comparison) -> list[str]:
 
 
 def list_notes(comparison: Comparison) -> list[str]:
-    """How to read the tables, what is absent and why, and what was checked."""
     notes = [f"ranked by time per step; % of {comparison.matrix.baseline.name} with the 95% confidence interval"]
     notes += ["≈ not significant; ? too few repeats to tell"]
-    notes += [_describe_end(result) for result in comparison.results if result.reason]
+    ended = {state: f"{STATES[state]}: " for state in ("out_of_memory", "failed", "not_available")}
+    notes += [
+        f"{one.candidate.name}: {ended.get(one.state, '')}{one.reason}" for one in comparison.results if one.reason
+    ]
     notes += [
         f"{result.candidate.name} is {result.candidate.kind}: {result.candidate.why}"
         for result in comparison.results
@@ -120,11 +115,6 @@ def list_notes(comparison: Comparison) -> list[str]:
     return [*notes, *comparison.matrix.notes, *checked]
 
 
-def _describe_end(result: CandidateResult) -> str:
-    has_ended = result.state in ("out_of_memory", "failed", "not_available")
-    return f"{result.candidate.name}: {f'{STATES[result.state]}: ' if has_ended else ''}{result.reason}"
-
-
 def list_measured(comparison: Comparison) -> list[str]:
     return in_display_order({name for result in comparison.results for name in result.figures})
 
@@ -137,7 +127,6 @@ def list_by_weight(comparison: Comparison) -> list[str]:
 
 
 def build_measured(comparison: Comparison, names: Sequence[str]) -> Table:
-    """One row per candidate; for each quantity its value, and its ratio or difference to the baseline's."""
     columns = [TableColumn("", "candidate", is_number=False), TableColumn("", "kind", is_number=False)]
     for name in names:
         quantity = find_quantity(name)
@@ -214,8 +203,6 @@ def _measured_row(
 
 @dataclass(frozen=True)
 class TableCell:
-    """One quantity of a candidate."""
-
     value: str  # predicted: with the baseline's on the same device, '101 ms of 215 ms'
     change: str  # relative to the baseline
     figure: Figure | None  # None: predicted
@@ -313,7 +300,10 @@ def to_markdown(comparison: Comparison) -> str:
         [to_markdown_table(replace(build_measured(comparison, others), title="Other quantities"))] if others else []
     )
     parts += [to_markdown_table(build_predicted(comparison, target)) for target in list_targets(comparison)]
-    parts += [to_markdown_table(_build_checklist(comparison.checks))] if comparison.checks else []
+    if comparison.checks:
+        columns = tuple(TableColumn("", label, is_number=False) for label in ("fairness check", "passed", "details"))
+        rows = tuple((check.name, "yes" if check.same else "**NO**", check.detail) for check in comparison.checks)
+        parts.append(to_markdown_table(Table("Verified from the run directories", columns, rows)))
     definitions = [f"{quantity.label}: {quantity.about}" for quantity in map(find_quantity, names)]
     parts.append("\n".join(f"- {note}" for note in [*list_notes(comparison), *definitions]))
     parts += [f"    {comparison.command}"] if comparison.command else []
@@ -354,18 +344,9 @@ def _csv_lines(result: CandidateResult) -> Iterator[dict[str, object]]:
     if not result.figures:
         yield {**measured, "reason": result.reason}
     for name, figure in result.figures.items():
-        yield {
-            **measured,
-            "quantity": name,
-            "unit": find_quantity(name).unit,
-            "mean": figure.mean,
-            "spread": figure.spread,
-            "trials": len(figure.values),
-            "change": figure.change,
-            "change_low": figure.change_low,
-            "change_high": figure.change_high,
-            "is_significant": figure.is_significant,
-        }
+        own = {field: value for field, value in asdict(figure).items() if field in CSV_FIELDS}
+        unit = find_quantity(name).unit
+        yield {**measured, **own, "quantity": name, "unit": unit, "trials": len(figure.values)}
     if result.scaling_efficiency is not None:
         efficiency = {"quantity": "scaling_efficiency", "unit": "share", "mean": result.scaling_efficiency}
         yield {**measured, **efficiency, "trials": result.trials}
@@ -378,9 +359,3 @@ def _csv_lines(result: CandidateResult) -> Iterator[dict[str, object]]:
 def _plain(value: object) -> object:
     """None is empty; true and false as in JSON."""
     return "" if value is None else str(value).lower() if isinstance(value, bool) else value
-
-
-def _build_checklist(checks: tuple[FairnessCheck, ...]) -> Table:
-    columns = tuple(TableColumn("", label, is_number=False) for label in ("fairness check", "passed", "details"))
-    rows = tuple((check.name, "yes" if check.same else "**NO**", check.detail) for check in checks)
-    return Table("Verified from the run directories", columns, rows)

@@ -61,7 +61,6 @@ def run_trial(matrix: Matrix, trial: Trial, folder: Path, tick: Tick = lambda _:
 
 
 def name_node() -> str:
-    """This machine's name, or the one that Slurm has for it."""
     return os.environ.get("SLURMD_NODENAME") or platform.node()
 
 
@@ -89,7 +88,6 @@ def _is_trial(process: psutil.Process, run: Path) -> bool:
 
 
 def build_command(matrix: Matrix, trial: Trial, folder: Path) -> list[str]:
-    """The arguments of `seqfit`."""
     candidate = find_candidate(matrix, trial.candidate)
     several = ["--nproc", str(candidate.processes), "--max-restarts", "0"] if candidate.processes > 1 else []
     trust = ["--trust-remote-code"] if is_remote_code_trusted() else []
@@ -113,9 +111,10 @@ def _build_environment(matrix: Matrix, trial: Trial, run: Path, log: Path) -> di
 
 
 def classify_end(code: int, log: Path, run: Path, *, was_killed: bool) -> tuple[State, str]:
-    """State and reason, from the exit code and the fields of the error next to the log."""
     if code == 0:
-        return "finished", _describe_recovery(run)
+        events = RecordFile(run / files.EVENTS).read()
+        found = [event["message"] for event in events if event["kind"] == EventKind.OUT_OF_MEMORY]
+        return "finished", f"recovered from OOM: {found[-1]}" if found else ""
     error = read_error(_error_file(log))
     if was_killed and KILLED in (code, error.get("child_code")):  # the latter: one of several processes
         return "out_of_memory", "killed by the kernel: the machine ran out of memory"
@@ -144,10 +143,3 @@ def read_last_step(run: Path) -> int:
     """Of a run in progress; 0 before its first record."""
     record = RecordFile(run / files.STEPS).read_last()
     return 0 if record is None else int(record["step"])
-
-
-def _describe_recovery(run: Path) -> str:
-    """'', or that steps were repeated with smaller micro-batches."""
-    events = RecordFile(run / files.EVENTS).read()
-    found = [event["message"] for event in events if event["kind"] == EventKind.OUT_OF_MEMORY]
-    return f"recovered from OOM: {found[-1]}" if found else ""

@@ -1,10 +1,10 @@
 from seqfit.profiling.findings import Finding as Finding
 from seqfit.profiling.findings import find_in_run as find_in_run
+from seqfit.profiling.host import SyncRow as SyncRow
 from seqfit.profiling.isolated import run_in_child as run_in_child
 from seqfit.profiling.measure import Measurement as Measurement
 from seqfit.profiling.profile import Profile as Profile
 from seqfit.profiling.profile import Proof as Proof
-from seqfit.profiling.syncs import SyncRow as SyncRow
 from seqfit.profiling.tables import GpuTime as GpuTime
 from seqfit.profiling.tables import MemoryTimeline as MemoryTimeline
 from seqfit.profiling.tables import ModuleRow as ModuleRow

@@ -17,26 +17,12 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from statistics import median
 
-from seqfit.profiling.candidate import CandidateFinding, TraceContext, mean_microseconds
 from seqfit.profiling.findings import Cause
 from seqfit.profiling.host import COMMUNICATING, COMPUTING
-from seqfit.profiling.replay import Change
+from seqfit.profiling.replay import CandidateFinding, Change, TraceContext, mean_microseconds
 from seqfit.profiling.steps import MATRIX_PRODUCT, is_update_kernel
 from seqfit.profiling.tables import BACKWARD, NAMES, OPTIMIZER, is_collective
-from seqfit.profiling.trace import (
-    BACKWARD_PREFIX,
-    PAD_SEQUENCE,
-    Copy,
-    Interval,
-    Op,
-    TracedGpu,
-    between,
-    group_by,
-    intervals_of,
-    length,
-    merge,
-    overlap,
-)
+from seqfit.profiling.trace import BACKWARD_PREFIX, PAD_SEQUENCE, Copy, Op, group_by, intervals_of, merge, overlap
 from seqfit.units import format_count, format_share
 
 _VALUES_LEFT = 7 / 20  # Adam reads weight, gradient, two moments and writes three; its operators read and write 20
@@ -73,7 +59,6 @@ _FAR_LONGER = 8  # buckets of one name differ in size by less, except for a smal
 
 
 def _optimizer(context: TraceContext) -> Iterator[CandidateFinding]:
-    """An update of many kernels where one fused kernel is enough."""
     updates = merge(intervals_of(s for s in context.trace.ranges if NAMES[OPTIMIZER].search(s.name)))
     if not context.trace.kernels:
         yield from _optimizer_on_cpu(context, updates)
@@ -91,8 +76,9 @@ def _optimizer(context: TraceContext) -> Iterator[CandidateFinding]:
     per_step = len(kernels) / context.steps
     if per_step < 12:  # a fused update is a few
         return
-    host = 5 / per_step
-    left = {n: _left_of_update(context.replay.work[n].duration_ns) for n in work}
+    # A fused update reads and writes each value once instead of about three times.
+    shares = {n: 1 - _SHORTEST_KERNEL_NS / max(context.replay.work[n].duration_ns, 1) for n in work}
+    left = {n: _VALUES_LEFT * max(share, 0.0) for n, share in shares.items()}
     yield CandidateFinding(
         Cause.UNFUSED_OPTIMIZER,
         f"the optimizer launches {format_count(per_step)} kernels per step of {mean_microseconds(kernels)} us each: "
@@ -100,16 +86,11 @@ def _optimizer(context: TraceContext) -> Iterator[CandidateFinding]:
         "Update all weights in one fused kernel",
         ("strategy.optimizer_kernel=fused",),
         'optim="adamw_torch_fused"',
-        likely=Change(calls=dict.fromkeys(calls, host), work=left),
+        likely=Change(calls=dict.fromkeys(calls, 5 / per_step), work=left),
         least=Change(calls=dict.fromkeys(calls, 0.5), work=dict.fromkeys(work, 0.8)),
         most=Change(calls=dict.fromkeys(calls, 0.0), work=left),
         evidence={"kernels_per_step": per_step},
     )
-
-
-def _left_of_update(duration_ns: int) -> float:
-    """Of a kernel's time in a fused update, which reads and writes each value once instead of about three times."""
-    return _VALUES_LEFT * max(1 - _SHORTEST_KERNEL_NS / max(duration_ns, 1), 0.0)
 
 
 def _last_kernels(context: TraceContext) -> list[int]:
@@ -127,22 +108,22 @@ def _last_kernels(context: TraceContext) -> list[int]:
     return found
 
 
-def _optimizer_on_cpu(context: TraceContext, updates: list[Interval]) -> Iterator[CandidateFinding]:
-    share = length(between(updates, context.window)) / max(context.trace.span_ns, 1)
+def _optimizer_on_cpu(context: TraceContext, updates: list[tuple[int, int]]) -> Iterator[CandidateFinding]:
+    share = overlap(updates, context.window) / max(context.trace.span_ns, 1)
     ops = [op for op in context.trace.ops if overlap(updates, (op.start_ns, op.start_ns + 1))]
     if not ops or any(_FUSED_OPTIMIZER.search(op.name) for op in ops) or len(ops) / context.steps < 30:
         return
-    rest = Change({COMPUTING: 1 - share * 0.6 / max(context.shares.get(COMPUTING, share), share)})
-    least = Change({COMPUTING: 1 - share * 0.3 / max(context.shares.get(COMPUTING, share), share)})
+    computing = max(context.shares.get(COMPUTING, share), share)
+    likely, least, most = (Change({COMPUTING: 1 - share * saved / computing}) for saved in (0.6, 0.3, 0.8))
     yield CandidateFinding(
         Cause.UNFUSED_OPTIMIZER,
         f"the optimizer takes {context.describe_share(share)} in {format_count(len(ops) / context.steps)} operators",
         "Update all weights in one fused kernel",
         ("strategy.optimizer_kernel=fused",),
         'optim="adamw_torch_fused"',
-        likely=rest,
+        likely=likely,
         least=least,
-        most=Change({COMPUTING: 1 - share * 0.8 / max(context.shares.get(COMPUTING, share), share)}),
+        most=most,
         evidence={"operators_per_step": len(ops) / context.steps, "share": share},
     )
 
@@ -181,13 +162,11 @@ def _find_attention(context: TraceContext) -> tuple[set[int], set[int]]:
 
     A softmax without a product on both sides, such as that of the loss, does not count.
     """
-    by_stream: dict[tuple[int, int], list[int]] = {}
-    for number, work in enumerate(context.replay.work):
-        by_stream.setdefault((work.device, work.stream), []).append(number)
+    work = context.replay.work
     products: set[int] = set()
     scores: set[int] = set()
-    for numbers in by_stream.values():
-        names = [context.replay.work[number].name for number in numbers]
+    for numbers in group_by(range(len(work)), lambda n: (work[n].device, work[n].stream)).values():
+        names = [work[number].name for number in numbers]
         for place, name in enumerate(names):
             if not _SOFTMAX.search(name) or _LOSS_SOFTMAX.search(name):
                 continue
@@ -219,7 +198,11 @@ def _fp32(context: TraceContext) -> Iterator[CandidateFinding]:
     has_bf16 = gpu is None or gpu.capability is None or gpu.capability >= (8, 0)
     share = context.work_share(products)
     name = gpu.name if gpu is not None else "a GPU since 2018"
-    times = _tensor_core_rate(gpu)
+    # How many times as fast a product is in bf16 (before Ampere: fp16); None for an unknown GPU.
+    published = next((rate for pattern, rate in _PUBLISHED_RATES if gpu and re.search(pattern, gpu.name)), None)
+    # GPUs with twice the fp32 units (compute capability 8.6 and 8.9) reach less of their fp32 rate.
+    fp32_reached = 0.65 if gpu and gpu.capability in ((8, 6), (8, 9), (12, 0)) else 0.9
+    times = published * _BF16_REACHED / fp32_reached if published else None
     left = min(1 / (times or _USUAL_RATE), 0.9)
     assumed = f"{times:.1f} times as fast by its published rates" if times else "assumed to be 3 times as fast"
     yield CandidateFinding(
@@ -237,23 +220,12 @@ def _fp32(context: TraceContext) -> Iterator[CandidateFinding]:
     )
 
 
-def _tensor_core_rate(gpu: TracedGpu | None) -> float | None:
-    """How many times as fast a matrix product is in bf16 (before Ampere: fp16) as in fp32; None for an unknown GPU."""
-    if gpu is None:
-        return None
-    published = next((times for pattern, times in _PUBLISHED_RATES if re.search(pattern, gpu.name)), None)
-    # GPUs with twice the fp32 units (compute capability 8.6 and 8.9) reach less of their fp32 rate.
-    fp32_reached = 0.65 if gpu.capability in ((8, 6), (8, 9), (12, 0)) else 0.9
-    return published * _BF16_REACHED / fp32_reached if published else None
-
-
 def _padding(context: TraceContext) -> Iterator[CandidateFinding]:
     """By the lengths of rows in the trace. One shape for all batches is no evidence: packed ones have it, too."""
     real = padded = 0
     for step in context.trace.steps:
-        for real_tokens, tokens in _count_tokens(
-            [op for op in context.trace.ops if op.shapes and step.holds(op.start_ns)]
-        ):
+        ops = [op for op in context.trace.ops if op.shapes and step.holds(op.start_ns)]
+        for real_tokens, tokens in _count_tokens(ops):
             real, padded = real + real_tokens, padded + tokens
     share = 1 - real / padded if padded else 0.0
     if share < 0.01:
@@ -290,10 +262,8 @@ def _count_tokens(ops: list[Op]) -> Iterator[tuple[int, int]]:
             widths = [width for rows, width in batches if rows == len(lengths) and width >= max(lengths)]
             yield sum(lengths), len(lengths) * min(widths, default=max(lengths))
     tokens = {op.shapes[0][0] for op in ops if "varlen" in op.name and op.shapes[0]}
-    for rows, width in set(batches):
-        if (
-            len(tokens) == 1 and max(tokens) <= rows * width
-        ):  # one kind of attention: it is known whose tokens these are
+    for rows, width in set(batches):  # one kind of attention: it is known whose tokens these are
+        if len(tokens) == 1 and max(tokens) <= rows * width:
             yield max(tokens), rows * width
 
 
@@ -379,8 +349,8 @@ def _backward_ns(context: TraceContext) -> float:
     marked = merge([*nodes, *intervals_of(s for s in context.trace.ranges if NAMES[BACKWARD].search(s.name))])
     if not marked:
         return sum(work.duration_ns for work in compute) * 2 / 3
-    launched = {call.correlation: call.start_ns for call in context.trace.calls if call.correlation is not None}
-    moments = ((work, launched.get(work.correlation)) for work in compute if work.correlation is not None)
+    launched = context.trace.launch_times()
+    moments = ((work, launched.get(work.correlation)) for work in compute)
     return sum(w.duration_ns for w, moment in moments if moment is not None and overlap(marked, (moment, moment + 1)))
 
 
@@ -410,20 +380,14 @@ def _floors(context: TraceContext, numbers: list[int]) -> dict[int, int]:
     the others.
     """
     work = context.replay.work
-    groups: dict[object, list[int]] = {}
     if all(work[n].message_elements for n in numbers):
-        for n in numbers:
-            groups.setdefault((work[n].device, work[n].name), []).append(n)
-        return {n: floor for members in groups.values() for n, floor in _floors_by_size(context, members).items()}
+        alike = group_by(numbers, lambda n: (work[n].device, work[n].name)).values()
+        return {n: floor for members in alike for n, floor in _floors_by_size(context, members).items()}
     starts = [start for start, _ in context.trace.step_intervals_ns]
-    by_step: dict[tuple[int, int, str], list[int]] = {}
-    for n in numbers:
-        step = bisect.bisect_right(starts, work[n].start_ns)
-        by_step.setdefault((step, work[n].device, work[n].name), []).append(n)
-    for members in by_step.values():
-        for place, n in enumerate(members):
-            groups.setdefault((place, work[n].device, work[n].name), []).append(n)
-    floors = {n: _floor(context, n, members) for members in groups.values() for n in members}
+    by_step = group_by(numbers, lambda n: (bisect.bisect_right(starts, work[n].start_ns), work[n].device, work[n].name))
+    place_of = {n: place for members in by_step.values() for place, n in enumerate(members)}
+    same = group_by(place_of, lambda n: (place_of[n], work[n].device, work[n].name)).values()
+    floors = {n: _floor(context, n, members) for members in same for n in members}
     for members in by_step.values():
         if len(members) < 4:
             continue
@@ -441,17 +405,14 @@ def _floors(context: TraceContext, numbers: list[int]) -> dict[int, int]:
 def _floors_by_size(context: TraceContext, alike: list[int]) -> dict[int, int]:
     """No rate is assumed, since it grows with the size: one that took longer than a larger one has waited."""
     work = context.replay.work
-    floors: dict[int, int] = {}
     fastest = max(work[n].duration_ns for n in alike)
     by_size = group_by((work[n] for n in alike), lambda item: item.message_elements or 0)
     fastest_of: dict[int, int] = {}
     for size in sorted(by_size, reverse=True):
         fastest = min(fastest, *(item.duration_ns for item in by_size[size]))
         fastest_of[size] = fastest
-    for n in alike:
-        own, floor = work[n].duration_ns, fastest_of[work[n].message_elements or 0]
-        floors[n] = floor if own > _WAITED * floor else own
-    return floors
+    floors = {n: fastest_of[work[n].message_elements or 0] for n in alike}
+    return {n: floor if work[n].duration_ns > _WAITED * floor else work[n].duration_ns for n, floor in floors.items()}
 
 
 def _lags_behind(context: TraceContext, members: list[int]) -> bool:

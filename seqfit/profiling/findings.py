@@ -102,7 +102,6 @@ class Evidence:
 
 
 def add_recipe(evidence: Evidence, recipe: Recipe, strategy: Strategy | None = None) -> Evidence:
-    """What the recipe says, and the strategy that a plan has chosen for it, if one has."""
     return replace(
         evidence,
         strategy=strategy or load_strategy(recipe),
@@ -122,7 +121,6 @@ def add_summary(evidence: Evidence, summary: TraceSummary) -> Evidence:
 
 
 def add_run_evidence(evidence: Evidence, run: Run) -> Evidence:
-    """What a run's records say: the step's phases, losses, evaluations, telemetry."""
     steps, evaluations = run.steps(), run.evaluations()
     seconds, phases = _read_phases(steps)
     throttled: dict[str, float] = {}
@@ -145,7 +143,6 @@ def add_run_evidence(evidence: Evidence, run: Run) -> Evidence:
 
 
 def _read_saving(steps: Sequence[Mapping[str, Any]]) -> float:
-    """The share of a run's time that went into writing snapshots, while no step ran."""
     made = [(after["step"] - before["step"], after) for before, after in pairwise(steps)]
     between = {name: sum(r.get("phase_seconds", {}).get(name, 0.0) for _, r in made) for name in records.BETWEEN_STEPS}
     total = sum(count * record["step_seconds"] for count, record in made) + sum(between.values())
@@ -202,9 +199,6 @@ class Finding:
             return None
 
 
-Rule = Callable[[Evidence], Finding | None]
-
-
 def find_in_run(run: Run, strategy: Strategy | None) -> list[Finding]:
     """From recipe, manifest and records; `strategy` is what the run used, where it is known."""
     stored = run.manifest.get("hardware")
@@ -219,7 +213,6 @@ def find_in_run(run: Run, strategy: Strategy | None) -> list[Finding]:
 
 
 def find_findings(evidence: Evidence) -> list[Finding]:
-    """All findings, the largest expected gain first."""
     found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
     return sorted(found, key=lambda finding: -finding.gain)  # of equal gains the table's order
 
@@ -458,18 +451,7 @@ def _overfitting(e: Evidence) -> Finding | None:
     )
 
 
-RULES: tuple[Rule, ...] = (
-    _waiting_for_data,
-    _padding,
-    _logits,
-    _needless_recompute,
-    _tiny_batch,
-    _fp32,
-    _throttling,
-    _evaluation,
-    _saving,
-    _oversubscribed,
-    _optimizer_bound,
-    _unaccounted,
-    _overfitting,
+RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
+    *(_waiting_for_data, _padding, _logits, _needless_recompute, _tiny_batch, _fp32, _throttling),
+    *(_evaluation, _saving, _oversubscribed, _optimizer_bound, _unaccounted, _overfitting),
 )

@@ -2,19 +2,31 @@
 
 In: a `TraceContext`. Out: candidates for pauses, data loading, syncs, copies, allocations, launches and Python code;
 trace_findings.py decides.
+
+Evaluations and checkpoints that no range and no Python function names are found by what they run between two steps. A
+step that launches more than the usual one is aligned with it; what remains before or after is examined:
+
+    usual step     copy embed gemm softmax loss d_loss d_gemm adam
+    this one       copy embed gemm softmax loss copy embed gemm softmax loss copy embed gemm ... d_gemm adam
+                   |------- forward, and nothing of a backward or an update -------|  ->  an evaluation
+    or             DtoH DtoH DtoH (400 MiB), 2 s in which nothing is launched, copy embed gemm ... adam
+                   |---------------- weights copied to the host ------------|        ->  a checkpoint
+
+That a step is long is no evidence: it may have waited for a batch or for another rank.
 """
 
 from __future__ import annotations
 
+import bisect
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
 
-from seqfit.profiling.candidate import CandidateFinding, TraceContext, at_place, mean_microseconds
 from seqfit.profiling.findings import Cause
 from seqfit.profiling.host import ALLOCATING, COMPUTING, COPYING, EVALUATING, LAUNCHING, LOADING, PYTHON, SAVING, is_own
-from seqfit.profiling.pauses import find_pauses
-from seqfit.profiling.replay import Change
-from seqfit.profiling.syncs import UNKNOWN
+from seqfit.profiling.replay import CandidateFinding, Change, TraceContext, at_place, mean_microseconds
+from seqfit.profiling.steps import CHECKPOINT_BYTES, MATRIX_PRODUCT
 from seqfit.profiling.trace import Copy, overlap
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
@@ -23,6 +35,8 @@ _SCALAR_BYTES = 64  # what item() copies, which counts as a sync
 _MANY_COPIES = 20  # per step
 _PINNED = 0.25  # of the time of a copy from pageable memory, which is staged, at a few GB/s
 _COMPILED = 0.15  # of the host's time per kernel that is left where blocks are compiled or captured in a graph
+_SAME = 0.9  # of the names that have to be those of the usual step
+_LEFT_OUT = 0.25  # of a step's kernels: its backward and update, which an evaluation does not have
 _LOGGING = ("training/log.py", "trainer.py")  # ours, and the Trainer's
 
 
@@ -35,9 +49,8 @@ def _pauses(context: TraceContext) -> Iterator[CandidateFinding]:
     ]
     for cause, activity in named:
         calls = dict.fromkeys(context.calls_in(context.host.when(activity, context.window)), 0.0)
-        yield _pause(
-            context, cause, calls, {EVALUATING: 0.0, SAVING: 0.0}, context.host.find_place(activity, context.window)
-        )
+        place = context.host.find_place(activity, context.window)
+        yield _pause(context, cause, calls, {EVALUATING: 0.0, SAVING: 0.0}, place)
     if not named:
         pauses = find_pauses(context)
         for cause in (Cause.EVALUATION, Cause.CHECKPOINT):
@@ -62,12 +75,8 @@ def _pause(
         calls={number: (1 + factor) / 2 for number, factor in calls.items()},
         work=dict.fromkeys(work, 0.5),
     )
-    what, advice, override, trainer = (
-        "writing checkpoints",
-        "Save less often",
-        "train.snapshot.every_steps",
-        "save_steps",
-    )
+    what, advice = "writing checkpoints", "Save less often"
+    override, trainer = "train.snapshot.every_steps", "save_steps"
     if cause == Cause.EVALUATION:
         what, advice = "evaluation", "Evaluate less often, or on fewer rows"
         override, trainer = "eval.every_steps", "eval_steps"
@@ -86,12 +95,90 @@ def _pause(
     )
 
 
+@dataclass(frozen=True)
+class Pause:
+    cause: Cause
+    calls: dict[int, float]  # number of a call -> what is left of it and of the time before it: 0, or the usual time
+    seen_by: str
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """The calls of one step that start something, and the names of what they start."""
+
+    calls: list[int]
+    names: list[str]
+
+
+def find_pauses(context: TraceContext) -> list[Pause]:
+    """None where there are too few steps to know a usual one."""
+    steps = _list_launches(context)
+    if len(steps) < 3:
+        return []
+    usual = sorted(steps, key=lambda step: len(step.calls))[(len(steps) - 1) // 2]
+    count = len(usual.calls)
+    if count < 4:
+        return []
+    resumes: list[int] = []  # the first call of a step, or of what is left of it without the pause
+    extras: list[tuple[list[int], int]] = []
+    for number, step in enumerate(steps):
+        is_last = number + 1 == len(steps) or not steps[number + 1].calls
+        following = len(context.replay.calls) if is_last else steps[number + 1].calls[0]  # the end counts as a call
+        place = _align(step.names, usual.names)
+        if len(step.calls) <= count or place is None:
+            resumes += step.calls[:1]
+        elif place:  # the pause comes first
+            extras.append((step.calls[:place], step.calls[place]))
+        else:
+            extras.append((step.calls[count:], following))
+    later = {after for _, after in extras}
+    lead = median([context.replay.time_before(call) for call in resumes if call not in later] or [0])
+    return [pause for calls, after in extras if (pause := _explain(context, usual, calls, after, lead)) is not None]
+
+
+def _list_launches(context: TraceContext) -> list[_Launches]:
+    starts = [step.start_ns for step in context.trace.steps]
+    started: dict[int, str] = {}
+    for work in context.replay.work:
+        if work.correlation is not None:
+            started.setdefault(work.correlation, work.name)
+    steps = [_Launches([], []) for _ in starts]
+    for number, call in enumerate(context.replay.calls):
+        place = bisect.bisect_right(starts, call.start_ns) - 1
+        if place >= 0 and call.correlation is not None and call.correlation in started:
+            steps[place].calls.append(number)
+            steps[place].names.append(started[call.correlation])
+    return steps
+
+
+def _align(names: list[str], usual: list[str]) -> int | None:
+    """Where in a longer step the usual one begins, at its start or its end; None where it is of another kind."""
+    wanted, last = Counter(usual), len(names) - len(usual)
+    equal = {p: (Counter(names[p : p + len(usual)]) & wanted).total() for p in (0, last) if p >= 0}
+    best = max(equal, key=lambda place: equal[place], default=0)
+    return best if equal and equal[best] >= _SAME * len(usual) else None
+
+
+def _explain(context: TraceContext, usual: _Launches, launches: list[int], after: int, lead_ns: float) -> Pause | None:
+    """With all calls from the first of them to the last, such as syncs, and what of the following pause is too long."""
+    work = [context.replay.work[number] for number in sorted(context.work_by(launches))]
+    names = Counter(item.name for item in work if not isinstance(item, Copy))
+    calls = dict.fromkeys(range(launches[0], after), 0.0)
+    calls[after] = min(lead_ns / max(context.replay.time_before(after), 1), 1.0)
+    kernels = Counter(name for name in usual.names if not name.endswith(("HtoD", "DtoH", "memset")))
+    missing = sum(count for name, count in kernels.items() if name not in names)
+    if any(MATRIX_PRODUCT.search(name) for name in names) and missing >= _LEFT_OUT * kernels.total():
+        return Pause(Cause.EVALUATION, calls, "kernels of a forward, but none of a backward or an update")
+    copied = sum(item.size_bytes for item in work if isinstance(item, Copy) and item.name == "DtoH")
+    if copied >= CHECKPOINT_BYTES and not any(MATRIX_PRODUCT.search(name) for name in names):
+        return Pause(Cause.CHECKPOINT, calls, "weights are copied to the host")
+    return None
+
+
 def _loading(context: TraceContext) -> Iterator[CandidateFinding]:
     share = context.shares.get(LOADING, 0.0)
     if not share:
         return
-    removed = Change({LOADING: 0.0})
-    overlapped = Change({LOADING: max(1 - (1 - share) / share, 0.0)})  # one worker hides at most the rest of a step
     workers = any("MultiProcessing" in span.name for span in context.trace.ranges)
     place = context.host.find_place(LOADING, context.window)
     inferred = (
@@ -110,8 +197,8 @@ def _loading(context: TraceContext) -> Iterator[CandidateFinding]:
         "dataloader_num_workers=8, dataloader_prefetch_factor=4"
         if workers
         else "dataloader_num_workers=4, dataloader_pin_memory=True, dataloader_persistent_workers=True",
-        likely=removed,
-        least=overlapped,
+        likely=Change({LOADING: 0.0}),
+        least=Change({LOADING: max(1 - (1 - share) / share, 0.0)}),  # one worker hides at most the rest of a step
         evidence={"loading_share": share, "inferred": str(context.host.loading_is_inferred)},
     )
 
@@ -120,8 +207,7 @@ def _syncs(context: TraceContext) -> Iterator[CandidateFinding]:
     if not context.syncs:
         return
     count = sum(row.calls_per_step for row in context.syncs)
-    place = next((row.place for row in context.syncs if row.place != UNKNOWN), None)
-    what = context.syncs[0].what
+    place, what = context.sync_place, context.syncs[0].what
     logs = place is not None and any(file in place for file in _LOGGING)
     if not context.trace.on_gpu:
         share = sum(row.caller_seconds_per_step for row in context.syncs) / max(context.seconds, 1e-12)
@@ -170,16 +256,14 @@ def _small_copies(context: TraceContext) -> Iterator[CandidateFinding]:
         return
     calls = context.with_their_syncs(context.calls_of(copies))
     size = _mean_bytes(context, copies)
-    removed = Change(calls=dict.fromkeys(calls, 0.0), work=dict.fromkeys(copies, 0.0))
-    half = Change(calls=dict.fromkeys(calls, 0.5), work=dict.fromkeys(copies, 0.5))
     yield CandidateFinding(
         Cause.SMALL_COPIES,
         f"{format_count(per_step)} copies per step of {format_bytes(size)} on average",
         "Copy a batch as one tensor from pinned memory; larger micro-batches mean fewer copies",
         ("strategy.micro_batch_tokens=N (more than now)",),
         "dataloader_pin_memory=True, a larger per_device_train_batch_size",
-        likely=removed,
-        least=half,
+        likely=Change(calls=dict.fromkeys(calls, 0.0), work=dict.fromkeys(copies, 0.0)),
+        least=Change(calls=dict.fromkeys(calls, 0.5), work=dict.fromkeys(copies, 0.5)),
         evidence={"copies_per_step": per_step, "copy_bytes": size},
     )
 

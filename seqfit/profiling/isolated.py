@@ -48,10 +48,7 @@ def report_stage(what: str) -> None:
 
 
 def run_in_child(argv: Sequence[str], out: Path) -> int | None:
-    """Run `seqfit ARGV` in a worker; its exit code, or an error if a signal killed it. `out` keeps the crash.
-
-    In the worker itself None: it does the work.
-    """
+    """The worker's exit code, or an error if a signal killed it (`out` keeps the crash); None in the worker itself."""
     if is_worker():
         begin_work()
         return None

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -79,16 +79,25 @@ class Measurement:
 
 
 def measure_training_steps(setup: TrainingSetup, steps: int, *, evaluate: bool = True) -> Measurement:
-    """Time `steps` steps after the warm-up."""
-    watch = _Watch(setup, WARM_UP_STEPS, WARM_UP_STEPS + steps)
-    run_steps(setup, WARM_UP_STEPS + steps, watch.after)
+    readings: list[tuple[Mapping[str, float], float]] = []  # after the warm-up and after the last step
+
+    def read_clocks(step: int) -> None:
+        if step in (WARM_UP_STEPS, WARM_UP_STEPS + steps):
+            if setup.step.precision.device.type == "cuda":
+                torch.cuda.synchronize()  # twice in a measurement: both ends on an idle device
+            readings.append((setup.step.clock.totals, time.perf_counter()))
+
+    run_steps(setup, WARM_UP_STEPS + steps, read_clocks)
+    (before, began), (after, ended) = readings
+    seconds = ended - began
+    spent = {name: total - before.get(name, 0.0) for name, total in after.items() if name not in records.BETWEEN_STEPS}
     batches = list(islice(setup.loader.iterate(), WARM_UP_STEPS, WARM_UP_STEPS + steps))  # the same ones again
     real = sum(batch.source_tokens + batch.target_tokens for batch in batches)
     padded = sum(batch.padded_tokens for batch in batches)
     micro_batches = [micro_batch for batch in batches for micro_batch in batch.micro_batches]
     return Measurement(
-        step_seconds=watch.seconds / steps,
-        phases={name: seconds / watch.seconds for name, seconds in watch.phases.items()},
+        step_seconds=seconds / steps,
+        phases={name: phase_seconds / seconds for name, phase_seconds in spent.items()},
         tokens=real / steps,
         padding_share=padded / (real + padded),
         micro_batches=len(micro_batches) / steps,
@@ -97,29 +106,6 @@ def measure_training_steps(setup: TrainingSetup, steps: int, *, evaluate: bool =
         evaluation_seconds=_time_evaluation(setup) if evaluate else None,
         evaluate_every=setup.recipe.eval.every_steps or setup.loader.count_steps(1),
     )
-
-
-class _Watch:
-    """Reads the clocks after the warm-up and after the last step."""
-
-    def __init__(self, setup: TrainingSetup, first: int, last: int) -> None:
-        self._job = setup
-        self._first, self._last = first, last
-        self._started, self._before = 0.0, dict[str, float]()
-        self.seconds, self.phases = 0.0, dict[str, float]()
-
-    def after(self, step: int) -> None:
-        if step not in (self._first, self._last):
-            return
-        if self._job.step.precision.device.type == "cuda":
-            torch.cuda.synchronize()  # twice in a measurement: both ends on an idle device
-        totals, now = self._job.step.clock.totals, time.perf_counter()
-        if step == self._first:
-            self._started, self._before = now, totals
-            return
-        self.seconds = now - self._started
-        spent = {name: seconds - self._before.get(name, 0.0) for name, seconds in totals.items()}
-        self.phases = {name: seconds for name, seconds in spent.items() if name not in records.BETWEEN_STEPS}
 
 
 def _time_evaluation(setup: TrainingSetup) -> float | None:

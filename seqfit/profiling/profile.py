@@ -29,20 +29,11 @@ import torch
 from seqfit.errors import RecipeError
 from seqfit.kernels import CHUNK_BYTES
 from seqfit.model import find_blocks
-from seqfit.profiling.capture import capture
-from seqfit.profiling.findings import (
-    Cause,
-    Evidence,
-    Finding,
-    add_recipe,
-    add_run_evidence,
-    add_summary,
-    find_findings,
-)
+from seqfit.profiling.capture import capture, find_sync_lines, name_lines
+from seqfit.profiling.findings import Cause, Evidence, Finding, add_recipe, add_run_evidence, add_summary, find_findings
 from seqfit.profiling.host import HostTimeline
 from seqfit.profiling.isolated import report_stage
 from seqfit.profiling.measure import Measurement, measure_training_steps
-from seqfit.profiling.sync_lines import find_sync_lines, name_lines
 from seqfit.profiling.tables import Diagnosis, Phases, TraceSummary, build_timeline, diagnose, summarise_trace
 from seqfit.profiling.trace_findings import find_in_trace
 from seqfit.recipe import Recipe, load_recipe
@@ -70,7 +61,6 @@ class Proof:
 
     @property
     def gains(self) -> list[float]:
-        """Share saved, by repeat."""
         return [1 - after / before for before, after in zip(self.before, self.after, strict=True)]
 
     @property
@@ -79,7 +69,6 @@ class Proof:
 
     @property
     def is_confirmed(self) -> bool:
-        """A gain in every repeat."""
         return min(self.gains) > 0
 
 
@@ -138,7 +127,10 @@ def profile(
     evidence = gather(setup, measurement, summary)
     if run is not None:
         evidence = add_run_evidence(evidence, run)
-    findings = combine(find_findings(evidence), _find_in_steps(setup, diagnosis, Path(out), min(steps, _TRACED_STEPS)))
+    measured = find_findings(evidence)
+    known = {finding.cause for finding in measured}  # measured without the profiler: not repeated by the trace
+    traced = _find_in_steps(setup, diagnosis, Path(out), min(steps, _TRACED_STEPS))
+    findings = sorted([*measured, *(f for f in traced if f.cause not in known)], key=lambda finding: -finding.gain)
     del setup  # a proof builds its own, and both may not fit in memory
     _begin(shown, "proving", "measuring the change of the first finding")
     provable = next((finding for finding in findings if finding.change), None)
@@ -160,12 +152,6 @@ def _find_in_steps(setup: TrainingSetup, diagnosis: Diagnosis, out: Path, steps:
     return find_in_trace(replace(light, syncs=light.syncs and diagnosis.syncs))
 
 
-def combine(measured: Sequence[Finding], traced: Sequence[Finding]) -> list[Finding]:
-    """Both, the largest gain first; a cause that was measured without the profiler is not repeated by the trace."""
-    known = {finding.cause for finding in measured}
-    return sorted([*measured, *(f for f in traced if f.cause not in known)], key=lambda finding: -finding.gain)
-
-
 def _begin(view: TrainingView, name: str, what: str) -> None:
     view.progress(name, 0, None)
     report_stage(what)
@@ -176,6 +162,8 @@ def gather(setup: TrainingSetup, measurement: Measurement, summary: TraceSummary
     on_gpu = device.type == "cuda"
     vocabulary = getattr(setup.generator.model.config, "vocab_size", None) or 0
     logits_bytes = measurement.largest_targets * vocabulary * _FP32_BYTES
+    head = setup.generator.model.get_output_embeddings()  # the chunked loss holds its gradient from the forward on
+    head_bytes = 0 if head is None else head.weight.numel() * _FP32_BYTES
     evidence = Evidence(
         precision=precision,
         has_bf16=on_gpu and "bf16" in setup.recipe.allow and torch.cuda.is_bf16_supported(including_emulation=False),
@@ -189,17 +177,11 @@ def gather(setup: TrainingSetup, measurement: Measurement, summary: TraceSummary
         evaluation_seconds=measurement.evaluation_seconds,
         evaluate_every=measurement.evaluate_every,
         logits_bytes=logits_bytes or None,
-        chunked_loss_bytes=2 * min(logits_bytes, CHUNK_BYTES) + _count_head_bytes(setup),
+        chunked_loss_bytes=2 * min(logits_bytes, CHUNK_BYTES) + head_bytes,
         recompute_saves_bytes=_estimate_kept_bytes(setup, measurement),
         free_bytes=torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available,
     )
     return add_summary(add_recipe(evidence, setup.recipe, setup.strategy), summary)
-
-
-def _count_head_bytes(setup: TrainingSetup) -> int:
-    """The gradient of the head, which the chunked loss holds from the forward on."""
-    head = setup.generator.model.get_output_embeddings()
-    return 0 if head is None else head.weight.numel() * _FP32_BYTES
 
 
 def _estimate_kept_bytes(setup: TrainingSetup, measurement: Measurement) -> int | None:
@@ -212,7 +194,6 @@ def _estimate_kept_bytes(setup: TrainingSetup, measurement: Measurement) -> int 
 
 
 def prove(recipe: Recipe, finding: Finding, build: Build, *, steps: int, repeats: int = PROOF_REPEATS) -> Proof:
-    """Measure with and without the finding's change, alternating."""
     if not finding.change:
         raise RecipeError(
             f"the finding is {finding.cause}",
@@ -220,21 +201,18 @@ def prove(recipe: Recipe, finding: Finding, build: Build, *, steps: int, repeats
             finding.advice,
         )
     changed = load_recipe(recipe, finding.change)
-    look = _measure_peak if finding.gain_of == "memory" else _measure_time
     before: list[float] = []
     after: list[float] = []
     for _ in range(repeats):
         for side, values in ((recipe, before), (changed, after)):
-            values.append(look(build(side), steps, finding))
+            values.append(_measure(build(side), steps, finding))
             gc.collect()  # a model's modules refer to each other: the next one needs the memory
     return Proof(finding, before, after)
 
 
-def _measure_time(setup: TrainingSetup, steps: int, finding: Finding) -> float:
-    return measure_training_steps(setup, steps, evaluate=finding.cause == Cause.EVALUATION).seconds_per_token
-
-
-def _measure_peak(setup: TrainingSetup, steps: int, finding: Finding) -> float:
+def _measure(setup: TrainingSetup, steps: int, finding: Finding) -> float:
+    if finding.gain_of != "memory":
+        return measure_training_steps(setup, steps, evaluate=finding.cause == Cause.EVALUATION).seconds_per_token
     with tempfile.TemporaryDirectory(prefix="seqfit-prove-") as folder:
         trace = capture(setup, Path(folder) / "trace.json", min(steps, 2), stacks=False)
     timeline = build_timeline(trace, Phases(trace, HostTimeline(trace)))

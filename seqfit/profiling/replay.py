@@ -17,18 +17,27 @@ A trace without a device is the host's sequence alone.
 
 What is compared is how long the steps after the first one take: a profiler starts with an empty queue, so the first
 batch is waited for in full, however well the following ones are hidden behind the device's work.
+
+A rule (host_causes.py, device_causes.py) gets a `TraceContext` and makes `CandidateFinding`s: what may slow the step
+down, with the fix as a change. `likely` is the best estimate, `least` and `most` what it saves at worst and at best.
+
+    loading data takes 400 of 500 ms  ->  waiting-for-data   Change(host={"loading data": 0})
+                                          strategy.prefetch=4   dataloader_num_workers=4
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median
 from typing import TypeVar
 
-from seqfit.profiling.host import EVALUATING, SAVING, HostTimeline, is_sync
-from seqfit.profiling.trace import Call, Copy, KernelSpan, Trace, outermost
+from seqfit.profiling.findings import Cause
+from seqfit.profiling.host import EVALUATING, SAVING, UNKNOWN, HostTimeline, SyncRow, is_sync
+from seqfit.profiling.trace import Call, Copy, Interval, KernelSpan, Trace, intervals_of, merge, outermost, overlap
+from seqfit.units import format_seconds, format_share
 
 _ReplayKey = TypeVar("_ReplayKey", int, str)
 _QUEUE = 1024  # launches that CUDA keeps before a launch blocks
@@ -52,7 +61,6 @@ class Change:
     free: frozenset[int] = frozenset()  # work that nothing waits for, and that does not block its stream
 
     def host_time(self, times_ns: Mapping[str, int]) -> float:
-        """What is left of the host's time, given by activity."""
         return sum(time_ns * self.host.get(activity, 1.0) for activity, time_ns in times_ns.items())
 
     def __or__(self, other: Change) -> Change:
@@ -71,8 +79,6 @@ UNCHANGED = Change()
 
 @dataclass(slots=True)
 class _HostItem:
-    """A call, the time before it by activity, and what it starts and waits for."""
-
     call: Call | None
     before: dict[str, int]
     duration_ns: int
@@ -85,8 +91,6 @@ class _HostItem:
 
 @dataclass(slots=True)
 class _Work:
-    """A kernel or copy with what it waited for in the trace."""
-
     item: KernelSpan
     latency_ns: int = 0
     delay_ns: int = 0
@@ -108,6 +112,8 @@ class Replay:
             for call in trace.calls
             if call.thread in host.threads and self._window[0] <= call.start_ns < self._window[1]
         )
+        self._by_end = sorted(range(len(self.work)), key=lambda number: self.work[number].end_ns)
+        self._ends = [self.work[number].end_ns for number in self._by_end]
         self._settles = self._find_settling(trace, host)
         self._place = self._link(host)
         self.before_ns = self.run()
@@ -206,16 +212,8 @@ class Replay:
             if starts and not is_sync(call) and call.name in usual:  # a replay models a full queue itself
                 duration = min(duration, (1 if number in blocked else 20) * usual[call.name])
             activity = next(iter(host.charge((call.start_ns, max(call.end_ns, call.start_ns + 1)))), None)
-            self._items.append(
-                _HostItem(
-                    call,
-                    host.charge((reached, max(call.start_ns, reached))),
-                    duration,
-                    activity,
-                    starts,
-                    first_step=first_step,
-                )
-            )
+            before = host.charge((reached, max(call.start_ns, reached)))
+            self._items.append(_HostItem(call, before, duration, activity, starts, first_step=first_step))
             reached = max(reached, call.end_ns)
         self._items.append(_HostItem(None, host.charge((reached, max(host.end_ns, reached))), 0))
         places = self._hold_up(launched)
@@ -225,10 +223,7 @@ class Replay:
 
     def _hold_up(self, launched: Mapping[int, Call]) -> dict[int, _Work]:
         """What each kernel or copy waited for."""
-        latency = _usual_latency(self.work, launched)
-        self._gap_ns = _usual_gap(self.work, launched)
-        by_end = sorted(range(len(self.work)), key=lambda number: self.work[number].end_ns)
-        ends = [self.work[number].end_ns for number in by_end]
+        latency, self._gap_ns = _usual_delays(self.work, launched)
         stream_end: dict[tuple[int, int], int] = {}
         places: dict[int, _Work] = {}
         for number, item in enumerate(self.work):
@@ -242,47 +237,40 @@ class Replay:
             late = item.start_ns - max(bounds)
             other = None
             if late > _SLACK_NS:
-                other = self._ended_before(item, by_end, ends)
+                other = self._ended_before(item)
                 late = 0 if other is not None else late
             places[number] = _Work(item, own_latency, max(late, 0) if late > _SLACK_NS else 0, other)
             stream_end[stream] = max(stream_end.get(stream, 0), item.end_ns)
         return places
 
-    def _ended_before(self, item: KernelSpan, by_end: list[int], ends: list[int]) -> int | None:
+    def _ended_before(self, item: KernelSpan) -> int | None:
         """Work of another stream of the same device, or a copy, that ended right before the start."""
-        place = bisect.bisect_right(ends, item.start_ns + _ROUNDING_NS) - 1
-        while place >= 0 and ends[place] >= item.start_ns - _NEAR_NS:
-            other = self.work[by_end[place]]
+        place = bisect.bisect_right(self._ends, item.start_ns + _ROUNDING_NS) - 1
+        while place >= 0 and self._ends[place] >= item.start_ns - _NEAR_NS:
+            other = self.work[self._by_end[place]]
             if other.device == item.device and other.stream != item.stream:
-                return by_end[place]
+                return self._by_end[place]
             place -= 1
         return None
 
     def _find_waits(self, launched: Mapping[int, Call]) -> None:
         """Which work each sync really waited for: what ended in the call, and had been launched before."""
-        by_end = sorted(range(len(self.work)), key=lambda number: self.work[number].end_ns)
-        ends = [self.work[number].end_ns for number in by_end]
         for item in self._items:
             call = item.call
-            if call is None or not (is_sync(call) or self._copies_back(item)):
+            if call is None:
                 continue
-            place = bisect.bisect_right(ends, call.end_ns + _SLACK_NS) - 1
-            while place >= 0 and ends[place] > call.start_ns:
-                maker = launched.get(by_end[place])
+            # A copy to pageable memory of the host returns when it has been made.
+            to_host = (w for n in item.starts if isinstance(w := self.work[n], Copy) and w.name == "DtoH")
+            if not is_sync(call) and all(copy.end_ns > call.end_ns + _SLACK_NS for copy in to_host):
+                continue
+            place = bisect.bisect_right(self._ends, call.end_ns + _SLACK_NS) - 1
+            while place >= 0 and self._ends[place] > call.start_ns:
+                maker = launched.get(self._by_end[place])
                 if maker is None or maker.start_ns <= call.start_ns:
-                    item.waits_for = by_end[place]
-                    item.after_wait_ns = max(call.end_ns - ends[place], 0)
+                    item.waits_for = self._by_end[place]
+                    item.after_wait_ns = max(call.end_ns - self._ends[place], 0)
                     break
                 place -= 1
-
-    def _copies_back(self, item: _HostItem) -> bool:
-        """A copy to pageable memory of the host returns when it has been made."""
-        assert item.call is not None
-        for number in item.starts:
-            work = self.work[number]
-            if isinstance(work, Copy) and work.name == "DtoH" and work.end_ns <= item.call.end_ns + _SLACK_NS:
-                return True
-        return False
 
 
 def _blocked_launches(calls: list[Call], by_correlation: Mapping[int, list[int]], work: list[KernelSpan]) -> set[int]:
@@ -309,33 +297,94 @@ def _usual_durations(calls: list[Call], by_correlation: Mapping[int, list[int]],
     }
 
 
-def _usual_latency(work: list[KernelSpan], launched: Mapping[int, Call]) -> int:
-    """From a launch to the kernel's start, where the device had nothing else to do."""
+def _usual_delays(work: list[KernelSpan], launched: Mapping[int, Call]) -> tuple[int, int]:
+    """From a launch to the kernel's start, where the device had nothing else to do.
+
+    And from one kernel to the next of its stream, where that one had been launched long before.
+    """
     stream_end: dict[tuple[int, int], int] = {}
-    seen = []
+    latencies, pauses = [], []
     for number, item in enumerate(work):
         stream = (item.device, item.stream)
-        call = launched.get(number)
-        if call is not None and stream_end.get(stream, 0) <= call.start_ns:
-            seen.append(item.start_ns - call.start_ns)
+        call, end = launched.get(number), stream_end.get(stream, 0)
+        if call is not None and end <= call.start_ns:
+            latencies.append(item.start_ns - call.start_ns)
+        if call is not None and stream in stream_end and call.end_ns < end - _NEAR_NS:
+            pauses.append(item.start_ns - end)
         stream_end[stream] = item.end_ns
-    seen = [time_ns for time_ns in seen if 0 <= time_ns < 20 * _LATENCY_NS]
-    return round(median(seen)) if seen else _LATENCY_NS
-
-
-def _usual_gap(work: list[KernelSpan], launched: Mapping[int, Call]) -> int:
-    """From one kernel to the next of its stream, where that one had been launched long before."""
-    stream_end: dict[tuple[int, int], int] = {}
-    seen = []
-    for number, item in enumerate(work):
-        stream = (item.device, item.stream)
-        call, end = launched.get(number), stream_end.get(stream)
-        if call is not None and end is not None and call.end_ns < end - _NEAR_NS:
-            seen.append(item.start_ns - end)
-        stream_end[stream] = item.end_ns
-    seen = [time_ns for time_ns in seen if 0 <= time_ns <= _SLACK_NS]
-    return round(median(seen)) if seen else 0
+    latencies = [time_ns for time_ns in latencies if 0 <= time_ns < 20 * _LATENCY_NS]
+    pauses = [time_ns for time_ns in pauses if 0 <= time_ns <= _SLACK_NS]
+    return round(median(latencies)) if latencies else _LATENCY_NS, round(median(pauses)) if pauses else 0
 
 
 def _strongest(first: Mapping[_ReplayKey, float], second: Mapping[_ReplayKey, float]) -> dict[_ReplayKey, float]:
     return dict(first) | {key: min(factor, first.get(key, 1.0)) for key, factor in second.items()}
+
+
+@dataclass(frozen=True)
+class CandidateFinding:
+    """A finding before its gain is known, with the change of the trace that its fix is."""
+
+    cause: Cause
+    sentence: str
+    advice: str
+    change: tuple[str, ...]  # overrides of a recipe
+    trainer: str  # the same for transformers' Trainer
+    likely: Change
+    least: Change | None = None  # None: as likely
+    most: Change | None = None
+    evidence: dict[str, float | str] = field(default_factory=dict)
+    is_lossy: bool = False
+
+
+class TraceContext:
+    def __init__(self, trace: Trace, host: HostTimeline, replay: Replay, syncs: list[SyncRow]) -> None:
+        self.trace, self.host, self.replay, self.syncs = trace, host, replay, syncs
+        self.window, self.steps = trace.window_ns, trace.step_count
+        self.seconds = trace.span_ns / self.steps / 1e9
+        self.shares = host.total(self.window)
+        self.sync_place = next((row.place for row in syncs if row.place != UNKNOWN), None)
+
+    @cached_property
+    def launch_of(self) -> dict[int, int]:
+        """Correlation -> number of the call."""
+        return {c.correlation: n for n, c in enumerate(self.replay.calls) if c.correlation is not None}
+
+    def calls_of(self, numbers: Iterable[int]) -> set[int]:
+        correlations = (self.replay.work[number].correlation for number in numbers)
+        return {self.launch_of[c] for c in correlations if c is not None and c in self.launch_of}
+
+    def with_their_syncs(self, calls: Iterable[int]) -> set[int]:
+        """And the sync that directly follows each: torch waits for a copy from memory that is not pinned."""
+        found = set(calls)
+        after = {n + 1 for n in found if n + 1 < len(self.replay.calls) and is_sync(self.replay.calls[n + 1])}
+        return found | after
+
+    def work_by(self, calls: Iterable[int]) -> set[int]:
+        wanted = {self.replay.calls[n].correlation for n in calls if n < len(self.replay.calls)} - {None}
+        return {number for number, work in enumerate(self.replay.work) if work.correlation in wanted}
+
+    def calls_in(self, intervals: list[Interval]) -> list[int]:
+        """Calls that begin in one of the intervals."""
+        return [n for n, c in enumerate(self.replay.calls) if overlap(intervals, (c.start_ns, c.start_ns + 1))]
+
+    def find_work(self, wanted: Callable[[KernelSpan], bool]) -> list[int]:
+        return [number for number, work in enumerate(self.replay.work) if wanted(work)]
+
+    def work_share(self, numbers: Iterable[int]) -> float:
+        """Share of the window in which at least one of them ran."""
+        ran = merge(intervals_of(self.replay.work[number] for number in numbers))
+        return overlap(ran, self.window) / max(self.trace.span_ns, 1)
+
+    def describe_share(self, share: float) -> str:
+        """'400 ms of each 500 ms step (80.0%)'."""
+        spent, step = format_seconds(share * self.seconds), format_seconds(self.seconds)
+        return f"{spent} of each {step} step ({format_share(share)})"
+
+
+def at_place(place: str | None) -> str:
+    return f", most of it in {place}" if place else ""
+
+
+def mean_microseconds(kernels: list[KernelSpan]) -> str:
+    return f"{sum(kernel.duration_ns for kernel in kernels) / len(kernels) / 1000:.0f}"

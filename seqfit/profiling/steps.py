@@ -52,11 +52,7 @@ def find_steps(trace: Trace) -> Trace:
     if trace.steps:
         ordered = sorted(trace.steps, key=lambda step: step.start_ns)
         return _follow_the_device(replace(trace, steps=tuple(ordered), steps_by=BY_PROFILER))
-    for steps, by in (
-        (_find_ranges(trace), BY_RANGES),
-        (_find_updates(trace), BY_UPDATES),
-        *_find_in_sequence(trace),
-    ):
+    for steps, by in ((_find_ranges(trace), BY_RANGES), (_find_updates(trace), BY_UPDATES), *_find_in_sequence(trace)):
         if steps:
             return _follow_the_device(replace(trace, steps=tuple(_with_the_rest(trace, steps)), steps_by=by))
     return trace
@@ -114,11 +110,7 @@ def _follow_the_device(trace: Trace) -> Trace:
 
 
 def _without_warm_up(trace: Trace) -> Trace:
-    """Without first steps that are unlike the others.
-
-    Such is one that takes several times as long (compiling), and any that allocate memory of the driver where later
-    ones hardly do.
-    """
+    """Without a first step that takes several times as long (compiling), and those that allocate unlike later ones."""
     lengths = [end - start for start, end in trace.step_intervals_ns]
     if len(lengths) < 4:
         return trace
@@ -145,7 +137,7 @@ def _find_ranges(trace: Trace) -> list[HostSpan]:
         apart = _disjoint(sorted_spans(spans))
         if len(apart) >= 2 and sum(s.duration_ns for s in apart) > sum(s.duration_ns for s in best):
             best = apart
-    return _until_the_next(best)
+    return [*(replace(a, duration_ns=b.start_ns - a.start_ns) for a, b in pairwise(best)), *best[-1:]]
 
 
 def _disjoint(ordered: Sequence[HostSpan]) -> list[HostSpan]:
@@ -156,11 +148,6 @@ def _disjoint(ordered: Sequence[HostSpan]) -> list[HostSpan]:
     return kept
 
 
-def _until_the_next(spans: Sequence[HostSpan]) -> list[HostSpan]:
-    """Each from its beginning to that of the next one."""
-    return [*(replace(a, duration_ns=b.start_ns - a.start_ns) for a, b in pairwise(spans)), *spans[-1:]]
-
-
 def _find_updates(trace: Trace) -> list[HostSpan]:
     """A step ends with its update; several optimizers of one step follow each other and count once."""
     named = [span for span in trace.ranges if span.name.startswith(OPTIMIZER_RANGE)]
@@ -168,14 +155,15 @@ def _find_updates(trace: Trace) -> list[HostSpan]:
     updates = _disjoint([span for span in updates if span.name == updates[0].name])
     if len(updates) < 2:
         return []
-    begin = trace.window_ns[0]
-    edges = [begin, *(span.end_ns for span in updates)]
+    edges = [trace.window_ns[0], *(span.end_ns for span in updates)]
     return [HostSpan(f"step {n}", a, b - a, updates[0].thread) for n, (a, b) in enumerate(pairwise(edges))]
 
 
 def _find_in_sequence(trace: Trace) -> Iterator[tuple[list[HostSpan], str]]:
-    """By the order in which kernels (on a CPU: operators) were launched."""
-    work: list[Span] = _in_launch_order(trace) if trace.kernels else list(sorted_spans(outermost(trace.ops)))
+    """By the order of launches: streams run side by side, so the device's own order differs from step to step."""
+    launched = trace.launch_times()
+    work: list[Span] = [*sorted(trace.kernels, key=lambda kernel: launched.get(kernel.correlation, kernel.start_ns))]
+    work = work or [*outermost(trace.ops)]
     names = [span.name for span in work]
     if trace.kernels:
         updates = _cut_behind_updates(names)
@@ -187,16 +175,6 @@ def _find_in_sequence(trace: Trace) -> Iterator[tuple[list[HostSpan], str]]:
     by = BY_KERNELS if trace.kernels else BY_OPERATORS
     yield _build_steps(trace, work, [*range(0, whole + 1, period)] if period else []), by
     yield _build_steps(trace, work, _cut_at_names_of_every_step(names)), by
-
-
-def _in_launch_order(trace: Trace) -> list[Span]:
-    """Streams run side by side, so the device's own order differs from step to step."""
-    launched = {call.correlation: call.start_ns for call in trace.calls if call.correlation is not None}
-    kernels: list[KernelSpan] = sorted(
-        trace.kernels,
-        key=lambda k: launched.get(k.correlation, k.start_ns) if k.correlation is not None else k.start_ns,
-    )
-    return [*kernels]
 
 
 def _build_steps(trace: Trace, work: Sequence[Span], cuts: Sequence[int]) -> list[HostSpan]:
@@ -246,13 +224,8 @@ def _cut_at_names_of_every_step(names: Sequence[str]) -> list[int]:
 
     The largest group of names that come equally often and always in one order; a step begins at the first of them.
     """
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name, []).append(place)
-    by_count: dict[int, list[str]] = {}
-    for name, where in places.items():
-        if len(where) >= 3:
-            by_count.setdefault(len(where), []).append(name)
+    places = group_by(range(len(names)), lambda place: names[place])
+    by_count = group_by((name for name, where in places.items() if len(where) >= 3), lambda name: len(places[name]))
     best: list[int] = []
     most = 1  # one name alone may be anything
     for _, group in sorted(by_count.items()):
@@ -283,8 +256,7 @@ def find_period(names: Sequence[str]) -> int | None:
     Layers repeat inside a step, too, but not from its first name to its last: where the next layer is another one, or
     the backward begins, the names differ, which is more than the few that vary from step to step.
     """
-    counts = Counter(names)
-    repeated = sorted((count, name) for name, count in counts.items() if count >= 2)
+    repeated = sorted((count, name) for name, count in Counter(names).items() if count >= 2)
     candidates: set[int] = set()
     for _, name in repeated[:_MOST_CANDIDATES]:
         places = [place for place, other in enumerate(names) if other == name]

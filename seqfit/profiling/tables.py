@@ -53,8 +53,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from seqfit.profiling.host import ACTIVITIES, COMPUTING, LOADING, HostTimeline
-from seqfit.profiling.syncs import SyncRow, rank_syncs
+from seqfit.profiling.host import ACTIVITIES, COMPUTING, LOADING, HostTimeline, SyncRow, rank_syncs
 from seqfit.profiling.trace import (
     BACKWARD_PREFIX,
     MODULE_PREFIX,
@@ -66,6 +65,7 @@ from seqfit.profiling.trace import (
     KernelSpan,
     Nesting,
     Op,
+    Span,
     Trace,
     between,
     clip,
@@ -74,6 +74,7 @@ from seqfit.profiling.trace import (
     intervals_of,
     length,
     merge,
+    overlap,
     self_times,
 )
 
@@ -122,14 +123,13 @@ def _measure_device(device: int, work: list[KernelSpan], trace: Trace, host: Hos
 def _explain_gaps(
     idle: Sequence[Interval], work: list[KernelSpan], trace: Trace, host: HostTimeline
 ) -> list[tuple[str, int]]:
-    launches = {call.correlation: call.start_ns for call in trace.calls if call.correlation is not None}
+    launches = trace.launch_times()
     work = sorted(work, key=lambda item: item.start_ns)
     starts = [item.start_ns for item in work]
     explained: list[tuple[str, int]] = []
     for gap in idle:
         place = bisect.bisect_left(starts, gap[1])
-        following = work[place] if place < len(work) else None
-        launched = None if following is None or following.correlation is None else launches.get(following.correlation)
+        launched = launches.get(work[place].correlation) if place < len(work) else None
         if launched is not None and launched < gap[0] - _SLACK_NS:
             explained.append((DEVICE, gap[1] - gap[0]))
         elif not trace.calls and not trace.ops:
@@ -176,15 +176,17 @@ def _work(trace: Trace) -> Iterator[tuple[HostSpan, int]]:
     if not trace.kernels:
         yield from self_times(trace.ops)
         return
-    calls: dict[int | None, Call] = {call.correlation: call for call in trace.calls}
+    calls: dict[int | None, Call] = {call.correlation: call for call in trace.calls if call.correlation is not None}
     for kernel in trace.kernels:
-        call = calls.get(kernel.correlation) if kernel.correlation is not None else None
+        call = calls.get(kernel.correlation)
         yield call or HostSpan(kernel.name, kernel.start_ns, 0, ""), kernel.duration_ns
 
 
 class _Finder:
     def __init__(self, trace: Trace) -> None:
-        self._ranges = Nesting(choose_ranges(trace))
+        ours = [span for span in trace.ranges if span.name.startswith(MODULE_PREFIX)]
+        torchs = [span for span in trace.frames if span.name.startswith(_TORCH_MODULE)]
+        self._ranges = Nesting(ours or torchs or (trace.ranges if trace.kind == "nsight" else ()))
         self._nodes = Nesting(op for op in trace.ops if op.name.startswith(BACKWARD_PREFIX))
         self._made_by: dict[int, Op] = {}
         for op in sorted(trace.ops, key=lambda op: op.start_ns):
@@ -202,13 +204,6 @@ class _Finder:
         maker = self._made_by.get(node.sequence)
         module = None if maker is None else self._ranges.at(maker.thread, maker.start_ns)
         return (ELSEWHERE if module is None else tidy_name(module.name)), True
-
-
-def choose_ranges(trace: Trace) -> list[HostSpan]:
-    """The ranges of modules: ours, else torch's, else NVTX's."""
-    ours = [span for span in trace.ranges if span.name.startswith(MODULE_PREFIX)]
-    torchs = [span for span in trace.frames if span.name.startswith(_TORCH_MODULE)]
-    return ours or torchs or (list(trace.ranges) if trace.kind == "nsight" else [])
 
 
 def tidy_name(name: str) -> str:
@@ -229,7 +224,7 @@ class TimeRow:
         return self.total_ns / self.calls
 
 
-def rank_rows(times: Iterable[tuple[str, int]]) -> list[TimeRow]:
+def _rank_rows(times: Iterable[tuple[str, int]]) -> list[TimeRow]:
     totals: dict[str, tuple[int, int]] = {}
     for name, time_ns in times:
         calls, total = totals.get(name, (0, 0))
@@ -239,21 +234,13 @@ def rank_rows(times: Iterable[tuple[str, int]]) -> list[TimeRow]:
     return sorted(rows, key=lambda row: (-row.total_ns, row.name))
 
 
-def rank_calls(trace: Trace) -> list[TimeRow]:
-    return rank_rows((call.name, call.duration_ns) for call in trace.calls)
+def rank_spans(spans: Iterable[Span]) -> list[TimeRow]:
+    return _rank_rows((span.name, span.duration_ns) for span in spans)
 
 
 def rank_operators(trace: Trace) -> list[TimeRow]:
     """By self time; nodes of the backward by their own names."""
-    return rank_rows((op.name.removeprefix(BACKWARD_PREFIX), own) for op, own in self_times(trace.ops))
-
-
-def rank_kernels(trace: Trace) -> list[TimeRow]:
-    return rank_rows((kernel.name, kernel.duration_ns) for kernel in trace.kernels)
-
-
-def rank_copies(trace: Trace) -> list[TimeRow]:
-    return rank_rows((copy.name, copy.duration_ns) for copy in trace.copies)
+    return _rank_rows((op.name.removeprefix(BACKWARD_PREFIX), own) for op, own in self_times(trace.ops))
 
 
 FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = "forward", "backward", "optimizer", "outside"
@@ -265,8 +252,6 @@ NAMES = {
 
 
 class Phases:
-    """The phase of any moment."""
-
     def __init__(self, trace: Trace, host: HostTimeline) -> None:
         ranges = [span for span in trace.ranges if not span.name.startswith(MODULE_PREFIX)]
         named = {name: intervals_of(s for s in ranges if pattern.search(s.name)) for name, pattern in NAMES.items()}
@@ -275,57 +260,46 @@ class Phases:
         operators = [] if modules or named[FORWARD] else intervals_of(trace.ops)
         self._loading = merge(host.when(LOADING, trace.window_ns))
         # In this order: gradient checkpointing (recompute) runs a forward inside the backward.
-        self._phases: list[tuple[str, list[Interval]]] = [
-            (OPTIMIZER, merge(named[OPTIMIZER])),
-            (BACKWARD, merge([*nodes, *named[BACKWARD]])),
-            (FORWARD, merge([*modules, *named[FORWARD], *operators])),
-        ]
-
-    @property
-    def are_known(self) -> bool:
-        """Whether the trace says where a forward ends and a backward begins."""
-        return all(intervals for _, intervals in self._phases[1:])
+        self.marked = {  # on the host
+            OPTIMIZER: merge(named[OPTIMIZER]),
+            BACKWARD: merge([*nodes, *named[BACKWARD]]),
+            FORWARD: merge([*modules, *named[FORWARD], *operators]),
+        }
 
     def at(self, moment_ns: int) -> str:
         if _holds(self._loading, moment_ns):
             return OUTSIDE
-        return next((phase for phase, intervals in self._phases if _holds(intervals, moment_ns)), OUTSIDE)
-
-    def time_in(self, phase: str, window: Interval) -> list[Interval]:
-        """The phase's intervals on the host, as they are marked."""
-        return between(dict(self._phases)[phase], window)
+        return next((phase for phase, intervals in self.marked.items() if _holds(intervals, moment_ns)), OUTSIDE)
 
 
 def measure_phases(trace: Trace, phases: Phases, host: HostTimeline) -> dict[str, float]:
-    """Shares of the time; empty where the trace does not mark them."""
+    """Shares of the time; empty where the trace does not say where a forward ends and a backward begins."""
     span = trace.span_ns
-    if not span or not phases.are_known:
+    if not span or not phases.marked[BACKWARD] or not phases.marked[FORWARD]:
         return {}
     if trace.kernels:
         return _measure_kernels(trace, phases)
     shares: dict[str, float] = {}
     covered: list[Interval] = list(host.when(LOADING, trace.window_ns))
-    for phase in (OPTIMIZER, BACKWARD, FORWARD):
+    for phase, intervals in phases.marked.items():
         before = length(merge(covered))
-        covered = merge([*covered, *phases.time_in(phase, trace.window_ns)])
+        covered = merge([*covered, *between(intervals, trace.window_ns)])
         shares[phase] = (length(covered) - before) / span
     loading = host.total(trace.window_ns).get(LOADING, 0.0)
     return {LOADING: loading, FORWARD: shares[FORWARD], BACKWARD: shares[BACKWARD], OPTIMIZER: shares[OPTIMIZER]}
 
 
 def _measure_kernels(trace: Trace, phases: Phases) -> dict[str, float]:
-    launched = {call.correlation: call.start_ns for call in trace.calls if call.correlation is not None}
+    launched = trace.launch_times()
     by_phase: dict[str, list[Interval]] = {FORWARD: [], BACKWARD: [], OPTIMIZER: []}
     for kernel in trace.kernels:
-        moment = launched.get(kernel.correlation) if kernel.correlation is not None else None
+        moment = launched.get(kernel.correlation)
         phase = OUTSIDE if moment is None else phases.at(moment)
         if phase != OUTSIDE:
             by_phase[phase].append((kernel.start_ns, kernel.end_ns))
     devices = len({kernel.device for kernel in trace.kernels}) or 1
-    return {
-        phase: length(between(merge(intervals), trace.window_ns)) / trace.span_ns / devices
-        for phase, intervals in by_phase.items()
-    }
+    times = {phase: overlap(merge(intervals), trace.window_ns) for phase, intervals in by_phase.items()}
+    return {phase: time_ns / trace.span_ns / devices for phase, time_ns in times.items()}
 
 
 def _holds(merged: list[Interval], moment_ns: int) -> bool:
@@ -460,10 +434,10 @@ def summarise_trace(diagnosis: Diagnosis) -> TraceSummary:
         mean_step_seconds=trace.span_ns / steps / 1e9,
         operators_per_step=len(trace.ops) / steps,
         copied_bytes_per_step=sum(copy.size_bytes for copy in trace.copies) / steps,
-        calls=rank_calls(trace),
+        calls=rank_spans(trace.calls),
         operators=rank_operators(trace),
-        kernels=rank_kernels(trace),
-        copies=rank_copies(trace),
+        kernels=rank_spans(trace.kernels),
+        copies=rank_spans(trace.copies),
         phases=measure_phases(trace, phases, diagnosis.host),
         gpus=diagnosis.gpus,
         modules=rank_modules(trace),

@@ -1,8 +1,7 @@
 """What a profiler recorded, in one form for all file formats; and times as intervals.
 
-In: nothing; the readers (`kineto.py`, `nsight.py`) fill it. Out: `Trace`, on which all tables are computed. Every time
-is an integer number of nanoseconds on the trace's own clock, so that sums are exact; the same `correlation` joins a
-launch with its kernel:
+In: nothing; `readers.py` fills it. Out: `Trace`, on which all tables are computed. Every time is an integer number of
+nanoseconds on the trace's own clock, so that sums are exact; the same `correlation` joins a launch with its kernel:
 
     Call("cudaLaunchKernel", start_ns=1_000, duration_ns=200, thread="7", correlation=5)
     KernelSpan("gemm", start_ns=1_900, duration_ns=4_000, device=0, stream=7, correlation=5)
@@ -143,6 +142,10 @@ class Trace:
         """Each step on the device where there is one, else on the host."""
         return self.device_steps or tuple((step.start_ns, step.end_ns) for step in self.steps)
 
+    def launch_times(self) -> dict[int | None, int]:
+        """Correlation -> start of the call, in nanoseconds."""
+        return {call.correlation: call.start_ns for call in self.calls if call.correlation is not None}
+
     @property
     def step_count(self) -> int:
         """At least one, so that figures per step are those of the whole trace where it has no steps."""
@@ -164,8 +167,8 @@ def needs_shapes(operator: str) -> bool:
 
 
 Interval = tuple[int, int]
-_SpanKey = TypeVar("_SpanKey", bound=Hashable)
-S = TypeVar("S", bound=Span)
+_Item = TypeVar("_Item")
+_GroupKey = TypeVar("_GroupKey", bound=Hashable)
 H = TypeVar("H", bound=HostSpan)
 
 
@@ -211,8 +214,8 @@ def overlap(merged: Sequence[Interval], window: Interval) -> int:
     return length(between(merged, window))
 
 
-def group_by(items: Iterable[S], key: Callable[[S], _SpanKey]) -> dict[_SpanKey, list[S]]:
-    groups: dict[_SpanKey, list[S]] = defaultdict(list)
+def group_by(items: Iterable[_Item], key: Callable[[_Item], _GroupKey]) -> dict[_GroupKey, list[_Item]]:
+    groups: dict[_GroupKey, list[_Item]] = defaultdict(list)
     for item in items:
         groups[key(item)].append(item)
     return groups
@@ -255,9 +258,8 @@ class Nesting:
     """Finds the innermost span at a moment of a thread."""
 
     def __init__(self, spans: Iterable[HostSpan]) -> None:
-        self._changes: dict[str, tuple[list[int], list[HostSpan | None]]] = {}
-        for thread, spans_of_thread in group_by(spans, lambda span: span.thread).items():
-            self._changes[thread] = _innermost_changes(sorted_spans(spans_of_thread))
+        by_thread = group_by(spans, lambda span: span.thread)
+        self._changes = {thread: _innermost_changes(sorted_spans(inside)) for thread, inside in by_thread.items()}
 
     def at(self, thread: str, moment_ns: int) -> HostSpan | None:
         moments, spans = self._changes.get(thread, ([], []))

@@ -15,13 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqfit.profiling.candidate import CandidateFinding, TraceContext
 from seqfit.profiling.device_causes import DEVICE_RULES
 from seqfit.profiling.findings import HEALTHY, Cause, Finding
 from seqfit.profiling.host import COMPUTING
 from seqfit.profiling.host_causes import HOST_RULES, LAUNCH_RULES
-from seqfit.profiling.nsight import read_trace
-from seqfit.profiling.replay import UNCHANGED, Replay
+from seqfit.profiling.readers import read_trace
+from seqfit.profiling.replay import UNCHANGED, CandidateFinding, Replay, TraceContext
 from seqfit.profiling.tables import IDLE_CAUSES, Diagnosis, TraceSummary, diagnose, summarise_trace
 from seqfit.units import format_share
 

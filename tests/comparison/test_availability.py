@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from seqfit.comparison.availability import explain_unavailable
+from seqfit.comparison.candidates import explain_unavailable
 from seqfit.hardware.probe import Machine
 from seqfit.recipe.load import load_recipe
 from tests.comparison.comparisons import CPU, machine_with, recipe_values
@@ -44,14 +44,14 @@ def test_a_v100_has_fp16_but_no_bf16() -> None:
 
 
 def test_eight_bits_need_a_package_and_compiling_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqfit.comparison.availability.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("seqfit.comparison.candidates.importlib.util.find_spec", lambda name: None)
     assert "bitsandbytes and torchao" in explain(CPU, optimizer="8bit")
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert "the C++ compiler 'no-such-compiler'" in explain(CPU, compile=True)
 
 
 def test_compiling_for_a_gpu_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqfit.comparison.availability.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("seqfit.comparison.candidates.importlib.util.find_spec", lambda name: None)
     assert "triton" in explain(ONE_V100, compile=True)
 
 

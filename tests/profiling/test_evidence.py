@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.profiling.findings import Evidence, add_recipe, add_run_evidence, add_summary
-from seqfit.profiling.nsight import read_trace
+from seqfit.profiling.readers import read_trace
 from seqfit.profiling.tables import diagnose, summarise_trace
 from seqfit.recipe.load import load_recipe
 from seqfit.rundir.reader import Run

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.profiling.nsight import read_trace
+from seqfit.profiling.readers import read_trace
 from seqfit.profiling.tables import GpuTime, diagnose
 from seqfit.profiling.trace import HostSpan, KernelSpan, Trace
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.errors import DataError
-from seqfit.profiling.kineto import read_kineto
+from seqfit.profiling.readers import read_kineto
 from seqfit.profiling.trace import Allocation, Call, Copy, HostSpan, KernelSpan, Op
 from tests.profiling.traces import gpu_events, span
 

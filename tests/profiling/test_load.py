@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.errors import DataError
-from seqfit.profiling.nsight import read_trace
+from seqfit.profiling.readers import read_trace
 
 
 def test_a_file_is_recognised_by_its_content_not_by_its_name(both: dict[str, Path], tmp_path: Path) -> None:

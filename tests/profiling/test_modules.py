@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.profiling.nsight import read_trace
+from seqfit.profiling.readers import read_trace
 from seqfit.profiling.tables import ELSEWHERE, rank_modules, tidy_name
 from seqfit.profiling.trace import Call, HostSpan, KernelSpan, Op, Trace
 

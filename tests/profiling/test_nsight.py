@@ -7,7 +7,7 @@ import pytest
 
 from seqfit.errors import DataError
 from seqfit.profiling.host import EVALUATING, HostTimeline
-from seqfit.profiling.nsight import read_nsight
+from seqfit.profiling.readers import read_nsight
 from seqfit.profiling.trace import Call, Copy, HostSpan, KernelSpan, Op
 
 

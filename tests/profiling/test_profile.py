@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from seqfit.profiling.nsight import read_trace
 from seqfit.profiling.profile import Profile, profile
+from seqfit.profiling.readers import read_trace
 
 # A plan takes longer than the steps that are looked at, and a strategy is stated.
 pytestmark = pytest.mark.usefixtures("no_prediction")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.profiling.nsight import read_trace
+from seqfit.profiling.readers import read_trace
 from seqfit.profiling.tables import diagnose, summarise_trace
 
 
@@ -29,7 +29,7 @@ def test_a_summary_is_json(both: dict[str, Path]) -> None:
 
 
 def test_reading_a_trace_and_finding_causes_import_no_torch() -> None:
-    modules = "seqfit.profiling.nsight, seqfit.profiling.tables, seqfit.profiling.trace_findings, sys"
+    modules = "seqfit.profiling.readers, seqfit.profiling.tables, seqfit.profiling.trace_findings, sys"
     program = f"import {modules}; print([name for name in ('torch', 'transformers') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from seqfit.profiling.sync_lines import find_sync_lines, name_lines
-from seqfit.profiling.syncs import SyncRow
+from seqfit.profiling.capture import find_sync_lines, name_lines
+from seqfit.profiling.host import SyncRow
 
 
 def test_the_line_that_reads_a_value_is_found(build_word_job: Callable[..., Any]) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.profiling.nsight import read_trace
-from seqfit.profiling.syncs import UNKNOWN, rank_syncs
+from seqfit.profiling.host import UNKNOWN, rank_syncs
+from seqfit.profiling.readers import read_trace
 from seqfit.profiling.trace import HostSpan, Op, Trace
 
 FRAMES = (

@@ -23,7 +23,7 @@ from benchmarks.diagnosis.simulate import (
 )
 from seqfit.errors import DataError
 from seqfit.profiling.findings import Finding
-from seqfit.profiling.nsight import read_trace
+from seqfit.profiling.readers import read_trace
 from seqfit.profiling.steps import BY_KERNELS, BY_RANGES, find_steps
 from seqfit.profiling.tables import diagnose, summarise_trace
 from seqfit.profiling.trace import Call, HostSpan, KernelSpan, Op, Trace, TracedGpu

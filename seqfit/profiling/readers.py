@@ -1,12 +1,19 @@
-"""Reads a trace from a file of any known kind; Nsight Systems reports as `nsys export --type sqlite` writes them.
+"""Reads a trace from a file of any known kind.
 
 In: a file, recognised by its first bytes and not by its name. Out: a `Trace`.
 
     7b ...  {  or 5b  [        Kineto's Chrome trace          1f 8b     the same, gzip-compressed
     "SQLite format 3\\0"        Nsight Systems, exported       otherwise refused, with what to do
 
-nsys writes a table only where it has rows, so each except the names is optional; times are nanoseconds. Names are
-numbers into StringIds, kinds of copies numbers of CUPTI:
+**Kineto**, torch.profiler's JSON. The events are decoded one by one, so a file of 500 MB needs memory for what is kept
+of it (about 200 bytes per event) and not for its whole text; times are microseconds. Events that no table needs (flows,
+metadata, counters) are skipped.
+
+    {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 10.5, "dur": 2, "tid": 7,
+     "args": {"correlation": 5}}    ->    Call("cudaLaunchKernel", 10_500, 2_000, "7", correlation=5)
+
+**Nsight Systems**, by `nsys export --type sqlite`: a table is there only where it has rows, so each but the names is
+optional; times are nanoseconds. Names are numbers into StringIds, kinds of copies numbers of CUPTI:
 
     CUPTI_ACTIVITY_KIND_RUNTIME   start 100, end 300, globalTid 7, correlationId 5, nameId 1
     StringIds                     id 1, value cudaLaunchKernel_v7000
@@ -23,15 +30,20 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterator
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any, NoReturn
 
+from seqfit.data import JsonStream
 from seqfit.errors import DataError
-from seqfit.profiling.kineto import read_kineto
 from seqfit.profiling.steps import find_steps
 from seqfit.profiling.trace import (
     BACKWARD_PREFIX,
+    PROFILER_STEP,
+    Allocation,
     Call,
     Copy,
     HostSpan,
@@ -42,6 +54,158 @@ from seqfit.profiling.trace import (
     needs_shapes,
     parse_shapes,
 )
+
+_KINETO_COPY = re.compile(r"[HDAP]to[HDAP]")
+_WRITE_AGAIN = "Write it again with torch.profiler's export_chrome_trace, or let `seqfit profile RECIPE` make one"
+KinetoEvent = dict[str, Any]
+
+
+def read_kineto(path: Path) -> Trace:
+    kept: dict[str, list[Any]] = defaultdict(list)
+    gpus: dict[int, TracedGpu] = {}
+    found = False
+    for event in _read_events(path, gpus):
+        found = found or "ph" in event
+        if event.get("ph") == "X" and str(event.get("cat")) in _SPANS:
+            field, build = _SPANS[str(event["cat"])]
+            kept[field].append(_build(build, event, path))
+        elif event.get("name") == "[memory]":
+            kept["allocations"].append(_build(_allocation, event, path))
+    if not found:
+        raise DataError(f"{path} holds no trace events", "a Chrome trace has a list traceEvents", _WRITE_AGAIN)
+    kept["steps"] = [span for span in kept["ranges"] if span.name.startswith(PROFILER_STEP)]
+    kept["ranges"] = [span for span in kept["ranges"] if not span.name.startswith(PROFILER_STEP)]
+    fields: dict[str, Any] = {field: tuple(values) for field, values in kept.items()}
+    return find_steps(Trace(source=path.name, kind="kineto", gpus=gpus, **fields))
+
+
+def _build(build: Callable[[KinetoEvent], Any], event: KinetoEvent, path: Path) -> Any:
+    try:
+        return build(event)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise DataError(
+            f"{path}: the event {str(event)[:120]} is not as expected ({type(error).__name__}: {error})",
+            "an event has name, ts and dur in microseconds, and args",
+            _WRITE_AGAIN,
+        ) from error
+
+
+def _nanoseconds(microseconds: float | str) -> int:
+    return round(float(microseconds) * 1000)  # some versions write times as text
+
+
+def _times(event: KinetoEvent) -> tuple[str, int, int]:
+    start = _nanoseconds(event["ts"])
+    return sys.intern(str(event["name"])), start, _nanoseconds(event.get("dur", 0))
+
+
+def _thread(event: KinetoEvent) -> str:
+    return sys.intern(str(event.get("tid")))  # one text for all its events, as with names
+
+
+def _host_span(event: KinetoEvent) -> HostSpan:
+    return HostSpan(*_times(event), thread=_thread(event))
+
+
+def _call(event: KinetoEvent) -> Call:
+    return Call(*_times(event), thread=_thread(event), correlation=event.get("args", {}).get("correlation"))
+
+
+def _op(event: KinetoEvent) -> Op:
+    arguments = event.get("args", {})
+    name, start, duration = _times(event)
+    return Op(
+        name,
+        start,
+        duration,
+        thread=_thread(event),
+        sequence=arguments.get("Sequence number"),
+        is_backward=bool(arguments.get("Fwd thread id")),
+        shapes=parse_shapes(arguments.get("Input Dims")) if needs_shapes(name) else (),
+    )
+
+
+def _kernel(event: KinetoEvent) -> KernelSpan:
+    elements = event.get("args", {}).get("In msg nelems")  # of NCCL's
+    return KernelSpan(*_times(event), **_place(event), message_elements=elements if isinstance(elements, int) else None)
+
+
+def _copy(event: KinetoEvent) -> Copy:
+    name, start, duration = _times(event)
+    kind = _KINETO_COPY.search(name)
+    label = kind.group() if kind else "memset" if "memset" in name.lower() else name
+    size_bytes = int(event.get("args", {}).get("bytes", 0))
+    return Copy(label, start, duration, **_place(event), size_bytes=size_bytes, is_pageable="Pageable" in name)
+
+
+def _place(event: KinetoEvent) -> dict[str, Any]:
+    arguments = event.get("args", {})
+    return {
+        "device": int(arguments.get("device", 0)),
+        "stream": int(arguments.get("stream", 0)),
+        "correlation": arguments.get("correlation"),
+    }
+
+
+def _allocation(event: KinetoEvent) -> Allocation:
+    arguments = event["args"]
+    return Allocation(
+        time_ns=_nanoseconds(event["ts"]),
+        size_bytes=int(arguments["Bytes"]),
+        address=int(arguments["Addr"]),
+        on_device=int(arguments["Device Type"]) != 0,  # torch's DeviceType: 0 is the CPU
+        total_bytes=int(arguments.get("Total Allocated", 0)),
+    )
+
+
+_SPANS: dict[str, tuple[str, Callable[[KinetoEvent], Any]]] = {  # category -> the Trace's field, how it is read
+    "cpu_op": ("ops", _op),
+    "user_annotation": ("ranges", _host_span),
+    "python_function": ("frames", _host_span),
+    "cuda_runtime": ("calls", _call),
+    "cuda_driver": ("calls", _call),
+    "kernel": ("kernels", _kernel),
+    "gpu_memcpy": ("copies", _copy),
+    "gpu_memset": ("copies", _copy),
+}
+
+
+class _TraceStream(JsonStream):
+    """The text of a trace, which is never edited by hand: an error means that it is truncated or something else."""
+
+    def fail(self, what: str, at: int) -> NoReturn:
+        raise DataError(f"{self.path}: {what}", "a trace is one whole JSON document", _WRITE_AGAIN)
+
+
+def _read_events(path: Path, gpus: dict[int, TracedGpu]) -> Iterator[KinetoEvent]:
+    """The events of {"traceEvents": [...], ...}, or of a bare list, as some tools write it; fills in the GPUs."""
+    stream = _TraceStream(path, "utf-8")
+    if stream.peek() == "[":
+        yield from _objects(stream)
+        return
+    for key in stream.members():
+        if key == "traceEvents":
+            yield from _objects(stream)
+        elif key == "deviceProperties":
+            gpus |= _build_gpus(stream.value())
+        else:
+            stream.value()
+
+
+def _build_gpus(properties: Any) -> dict[int, TracedGpu]:
+    """[{"id": 0, "name": "NVIDIA A100", "computeMajor": 8, "computeMinor": 0}] -> {0: Gpu(...)}."""
+    found: dict[int, TracedGpu] = {}
+    for entry in properties if isinstance(properties, list) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("id"), int):
+            major, minor = entry.get("computeMajor"), entry.get("computeMinor")
+            capability = (major, minor) if isinstance(major, int) and isinstance(minor, int) else None
+            found[entry["id"]] = TracedGpu(str(entry.get("name") or "the GPU"), capability)
+    return found
+
+
+def _objects(stream: _TraceStream) -> Iterator[KinetoEvent]:
+    return (item for item in stream.items() if isinstance(item, dict))
+
 
 _RUNTIME, _KERNEL = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"
 _MEMCPY, _MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -62,7 +226,6 @@ _EXPORT = "Export the report again: nsys export --type sqlite report.nsys-rep"
 
 
 def read_nsight(path: Path) -> Trace:
-    """The trace of an exported report; a corrupted database, or one of another kind, is refused."""
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             return _read(_Report(database, path), path)
@@ -99,26 +262,23 @@ class _Report:
         That is the one with the most kernels, and of ranks that have about as many the one that is longest in
         collectives: a rank that waits shows that another is late, the late one looks healthy.
         """
-        counts: dict[int, int] = {}
-        in_collectives: dict[int, int] = {}
+        counts, in_collectives = Counter[int](), Counter[int]()
         for process, start, end, name in self.rows(_KERNEL, "globalPid", "start", '"end"', "shortName"):
             if isinstance(process, int):
                 number = process >> _PROCESS_BITS
-                counts[number] = counts.get(number, 0) + 1
+                counts[number] += 1
                 if self.name(name).startswith(("nccl", "rccl")):
-                    in_collectives[number] = in_collectives.get(number, 0) + _span(start, end)[1]
+                    in_collectives[number] += _span(start, end)[1]
         if len(counts) > 1:
             ranks = [number for number, count in counts.items() if count >= _SAME_WORK * max(counts.values())]
-            self._process = max(ranks, key=lambda number: (in_collectives.get(number, 0), counts[number]))
+            self._process = max(ranks, key=lambda number: (in_collectives[number], counts[number]))
 
     def is_read(self, thread_or_process: object) -> bool:
-        """Whether a row belongs to the process that is read."""
         if self._process is None or not isinstance(thread_or_process, int):
             return True
         return thread_or_process >> _PROCESS_BITS == self._process
 
     def name(self, number: object, otherwise: str = "?") -> str:
-        """The text of a StringIds number."""
         return str(self.names.get(number, otherwise))
 
 
@@ -197,24 +357,21 @@ def _read_copies(report: _Report) -> Iterator[Copy]:
 
 def _read_ranges(report: _Report) -> Iterator[HostSpan]:
     for start, end, thread, text, text_number in report.rows(_NVTX, "start", '"end"', "globalTid", "text", "textId"):
-        if end is not None and report.is_read(thread):  # a mark has no length
-            yield _build_range(str(text) if text else report.name(text_number), _span(start, end), str(thread))
-
-
-def _build_range(text: str, span: tuple[int, int], thread: str) -> HostSpan:
-    name = _EMITTED.sub("", text)
-    if not _OPERATOR.match(name):
-        return HostSpan(name, *span, thread)
-    sequence = _SEQUENCE.search(text)
-    sizes = _SIZES.search(text) if needs_shapes(name) else None
-    return Op(
-        name,
-        *span,
-        thread,
-        sequence=int(sequence.group(1)) if sequence else None,
-        is_backward=name.startswith(BACKWARD_PREFIX),
-        shapes=_read_sizes(sizes.group(1)) if sizes else (),
-    )
+        if end is None or not report.is_read(thread):  # a mark has no length
+            continue
+        emitted = str(text) if text else report.name(text_number)
+        span = HostSpan(_EMITTED.sub("", emitted), *_span(start, end), str(thread))
+        if not _OPERATOR.match(span.name):
+            yield span
+            continue
+        sequence = _SEQUENCE.search(emitted)
+        sizes = _SIZES.search(emitted) if needs_shapes(span.name) else None
+        yield Op(
+            *(span.name, span.start_ns, span.duration_ns, span.thread),
+            sequence=int(sequence.group(1)) if sequence else None,
+            is_backward=span.name.startswith(BACKWARD_PREFIX),
+            shapes=_read_sizes(sizes.group(1)) if sizes else (),
+        )
 
 
 def _read_sizes(text: str) -> tuple[tuple[int, ...], ...]:
@@ -239,7 +396,6 @@ _KNOWN = "seqfit reads torch.profiler's JSON (plain or .gz) and Nsight Systems' 
 
 
 def read_trace(path: str | Path) -> Trace:
-    """The trace in a file; what can't be read is refused, with the command that makes a readable one."""
     path = Path(path)
     try:
         with path.open("rb") as file:
