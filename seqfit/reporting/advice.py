@@ -175,7 +175,6 @@ def _cells(finding: Finding) -> list[object]:
 
 
 def _change(finding: Finding) -> Html:
-    """In words, and the overrides to paste."""
     lossy = " This changes the update, not only its speed." if finding.is_lossy else ""
     paste = [element("code", " ".join(finding.change))] if finding.change else []
     return join([element("div", f"{finding.advice}.{lossy}"), *paste])

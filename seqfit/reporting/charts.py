@@ -92,12 +92,10 @@ def smooth(points: _Points, window: int) -> list[tuple[float, float]]:
 
 
 def points_of_each(lines: int) -> int:
-    """How many points each line of a chart may have."""
     return max(_LEAST_POINTS, _MOST_POINTS // max(lines, 1))
 
 
 def draw_lines(lines: Sequence[ChartLine], *, x: str, unit: AxisUnit = "number", from_zero: bool = False) -> go.Figure:
-    """Lines over the x axis `x`."""
     figure = empty_figure()
     listed: set[str] = set()
     for line in lines:
@@ -139,7 +137,6 @@ def build_trace(line: ChartLine, unit: AxisUnit, *, at_most: int, at: str) -> go
 
 
 def axis_of(unit: AxisUnit, lines: Sequence[ChartLine], *, from_zero: bool = True) -> dict[str, Any]:
-    """Range and ticks of a unit."""
     if unit == "share":
         return {"range": [0, 1.02], "tickformat": ".0%"}
     if unit == "bytes":
@@ -162,7 +159,6 @@ def empty_figure() -> go.Figure:
 
 
 def finish(figure: go.Figure, *, x: str) -> go.Figure:
-    """The house style."""
     figure.update_layout(
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
@@ -211,7 +207,6 @@ def draw_histogram(
 def draw_bars(
     values: Mapping[str, float], *, highlight: str, say: Callable[[float], str] = lambda value: f"{value:.2f}"
 ) -> go.Figure:
-    """Horizontal bars with their values; one of them is highlighted."""
     import plotly.graph_objects as go
 
     figure = empty_figure()
@@ -277,7 +272,6 @@ def draw_stacks(
 
 
 def bars_height(count: int) -> int:
-    """Pixels that so many bars need."""
     return _AROUND_PIXELS + _BAR_PIXELS * count
 
 
@@ -310,8 +304,6 @@ _POINT_PIXELS = 340
 
 @dataclass(frozen=True)
 class Point:
-    """A configuration: its peak memory and its throughput."""
-
     name: str
     peak_bytes: float
     tokens_per_second: float
@@ -329,7 +321,6 @@ def find_front(points: Sequence[Point]) -> list[Point]:
 
 
 def draw_points(points: Sequence[Point]) -> go.Figure:
-    """Memory and throughput: the best are at the top left."""
     import plotly.graph_objects as go
 
     figure = empty_figure()

@@ -52,7 +52,6 @@ _FIRST = 4  # quantities of the table: time, memory, score, tokens/s; the others
 
 
 def show_results(subject: ReportSubject) -> Html | None:
-    """The most important quantities; folded, the others, predictions and notes."""
     comparison = subject.comparison
     if comparison is None:
         return None
@@ -81,7 +80,6 @@ def _build_table(subject: ReportSubject, comparison: Comparison, names: Sequence
 
 
 def _list_predicted(comparison: Comparison) -> list[tuple[str, Html]]:
-    """A table for each device, with a title that says that it is predicted."""
     every = [one for result in comparison.results for one in result.predictions]
     shown = []
     for device in dict.fromkeys(one.device for one in every):
@@ -99,7 +97,6 @@ def _list_predicted(comparison: Comparison) -> list[tuple[str, Html]]:
 
 
 def show_checklist(subject: ReportSubject) -> Html | None:
-    """What was verified; open if a check failed."""
     comparison = subject.comparison
     if comparison is None or not comparison.checks:
         return None
@@ -187,7 +184,6 @@ def _predicted_cells(found: Prediction, device: str) -> list[object]:
 
 
 def show_pareto(subject: ReportSubject) -> Html | None:
-    """The chart, if there are at least two points to compare."""
     listed = _list_points(subject)
     by_device = {device: points for device, points in listed.items() if len({point.name for point in points}) > 1}
     if not by_device:
@@ -246,7 +242,6 @@ def _describe_front(measured: list[Point], subject: ReportSubject) -> str:
 
 
 def _describe_memory(subject: ReportSubject) -> str:
-    """Which memory it is: that of tensors, or of processes."""
     if subject.comparison is None:
         tensors = peaks_count_tensors(subject.runs)
         if all(counts_tensors(run, tensors=tensors) for run in subject.runs):

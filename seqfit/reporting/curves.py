@@ -55,7 +55,6 @@ _Lines = Callable[[Axis], list[ChartLine]]
 
 
 def show_curves(subject: ReportSubject) -> Html | None:
-    """Every curve that the records allow."""
     tracks = {run: Track(run) for run in subject.runs}
     single = subject.single
     drawn = [_draw("Loss", "loss", _loss_note(subject), lambda axis: _loss_lines(subject, tracks, axis))]
@@ -73,7 +72,6 @@ def show_curves(subject: ReportSubject) -> Html | None:
 
 
 def _draw(title: str, name: str, note: str, lines: _Lines, from_zero: bool = False) -> Html | None:
-    """With a choice of axes; None where there is no point."""
     charts: dict[str, go.Figure] = {}
     for axis in AXES:
         found = [line for line in lines(axis) if line.points]
@@ -218,7 +216,6 @@ class EvaluationBand:
 
     @property
     def title(self) -> str:
-        """With the remark."""
         return f"{self.what} ({self.remark})" if self.remark else self.what
 
 

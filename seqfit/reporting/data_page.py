@@ -35,7 +35,6 @@ _MOST_BARS = 15  # labels in the chart; the table has all
 
 
 def write_data_page(report: DataReport, out: Path) -> Path:
-    """Writes the page and returns its path."""
     out.parent.mkdir(parents=True, exist_ok=True)
     parts = [
         _header(report),
@@ -333,7 +332,6 @@ def _vocabulary(splits: Sequence[SplitReport]) -> Html | None:
 
 
 def _round_trip(splits: Sequence[SplitReport]) -> Html | None:
-    """One row per character, with the share of rows that lose it in each split."""
     trips = {split.name: split.round_trip for split in splits if split.round_trip is not None}
     if not trips:
         return None

@@ -45,8 +45,6 @@ _HANDED_OVER = re.compile(r'<script id="(pictures|failure)"[^>]*>(.*?)</script>'
 
 @dataclass(frozen=True)
 class Picture:
-    """One chart."""
-
     name: str
     svg: str
     png: bytes

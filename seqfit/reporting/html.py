@@ -69,7 +69,6 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
 
 
 def section(title: str, *children: object, note: str = "") -> Html:
-    """A part of the page under a heading, with a note on how to read it."""
     notes = [element("p", note, class_="note")] if note else []
     return element("section", element("h2", title), *notes, *children)
 
@@ -81,7 +80,6 @@ def facts(pairs: Mapping[str, object]) -> Html:
 
 
 def tile(label: str, value: str, note: str = "") -> Html:
-    """One value, large."""
     parts = [element("div", label, class_="label"), element("div", value, class_="value")]
     return element("div", *parts, element("div", note, class_="note"), class_="tile")
 
@@ -115,7 +113,6 @@ def table(
 
 
 def folded(text: str) -> Html:
-    """A long text, of which the rest is behind a click."""
     if len(text) <= _FOLD_AT:
         return element("span", text, class_="text")
     start = text[:_FOLD_AT].rsplit(" ", 1)[0]
@@ -124,7 +121,6 @@ def folded(text: str) -> Html:
 
 
 def disclosure(title: str, content: object) -> Html:
-    """A part that is closed until it is clicked."""
     return element("details", element("summary", title), content, class_="disclosure")
 
 
@@ -133,7 +129,6 @@ def code(text: str) -> Html:
 
 
 def command_line(text: str) -> Html:
-    """A line to paste into a terminal."""
     return element("pre", text, class_="copy")
 
 
@@ -143,7 +138,6 @@ def badge(text: str, kind: str) -> Html:
 
 
 def swatch(colour: str, name: str) -> Html:
-    """A name with its colour in charts."""
     look = f"display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:8px;background:{colour}"
     return element("span", element("i", style=look, aria_hidden="true"), name, style="white-space:nowrap")
 
@@ -191,7 +185,6 @@ def figures(drawn: Sequence[Html]) -> Html:
 
 
 def render_page(title: str, parts: Sequence[Html], *, use: Use = "read") -> str:
-    """The parts as one file."""
     body = render_parts(parts)
     theme, scripts = _asset("theme.js"), [_asset("page.js")]
     own = _OWN_SCRIPT[use]
@@ -215,7 +208,6 @@ def render_parts(parts: Sequence[Html]) -> Html:
 
 
 def _buttons(title: str, charts: Mapping[str, object]) -> Html:
-    """To choose the x axis, where there are several, and to save the chart."""
     axes = [
         element("button", choice, type="button", data_choice=choice, aria_pressed="false" if number else "true")
         for number, choice in enumerate(charts)
@@ -235,7 +227,6 @@ def _axis_title(chart: go.Figure) -> str:
 
 
 def _compact(value: Any) -> Any:
-    """With fewer digits."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, list):

@@ -23,7 +23,6 @@ _MOST_KINDS = 4  # of data, on one page
 
 
 def show_lengths(subject: ReportSubject) -> Html | None:
-    """Histograms, or the command that shows them."""
     if not subject.runs:
         return None
     kinds = _list_kinds(subject)
@@ -82,7 +81,6 @@ def _draw(split: str, side: str, summary: LengthSummary, before: str) -> Html:
 
 
 def show_left_out(subject: ReportSubject) -> Html | None:
-    """The table, or None if no rows were left out."""
     found: dict[str, list[object]] = {}
     for run in subject.runs:
         for record in _read(run):

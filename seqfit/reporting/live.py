@@ -48,16 +48,12 @@ _DEEPEST = 3  # folders below the one given: a comparison in it, its runs/, a ru
 
 @dataclass(frozen=True)
 class Shown:
-    """One version of the page."""
-
     version: str
     title: str
     parts: Sequence[Html]
 
 
 class LivePage:
-    """The page of some folders."""
-
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = list(paths)
         self._building = threading.Lock()
@@ -181,7 +177,6 @@ class LiveServer(ThreadingHTTPServer):
                 yield new
 
     def end(self) -> None:
-        """Stop serving."""
         self._ending.set()
         with self._changed:
             self._changed.notify_all()

@@ -49,7 +49,6 @@ _ROWS: tuple[tuple[str, AxisUnit, str, str], ...] = (
 
 
 def show_machine(subject: ReportSubject) -> Html | None:
-    """The timeline, and a summary of a single run."""
     runs = [run for run in subject.runs if run.telemetry()]
     if not runs:
         return None
@@ -76,7 +75,6 @@ def show_machine(subject: ReportSubject) -> Html | None:
 def draw_timeline(
     rows: Mapping[str, tuple[AxisUnit, Sequence[ChartLine]]], bands: Sequence[EvaluationBand]
 ) -> go.Figure:
-    """One chart per row, all over the same minutes."""
     from plotly.subplots import make_subplots
 
     drawn = make_subplots(rows=len(rows), cols=1, shared_xaxes=True, vertical_spacing=0.07)

@@ -32,8 +32,6 @@ _ALLOCATED = "allocated"  # of what the allocator reserved
 
 @dataclass(frozen=True)
 class _Peak:
-    """Of one group of runs, or of a candidate."""
-
     name: str
     parts: dict[str, float]  # predicted; empty where nothing is
     measured: float | None
@@ -46,7 +44,6 @@ class _Peak:
 
 
 def show_memory(subject: ReportSubject) -> Html | None:
-    """Bars and table."""
     by_device = _list_peaks(subject)
     if not by_device:
         return None
@@ -90,7 +87,6 @@ def _describe_difference(peaks: list[_Peak]) -> str:
 
 
 def _describe_predictions(subject: ReportSubject) -> str:
-    """Which batch and which GPU a comparison's predictions are for."""
     results = () if subject.comparison is None else subject.comparison.results
     found = [one for result in results for one in result.predictions if one.peak_bytes]
     if not found:
@@ -136,7 +132,6 @@ def _peaks_of_results(comparison: Comparison) -> dict[str, list[_Peak]]:
 
 
 def _peak_here(result: CandidateResult, parts: dict[str, float], memory: str | None) -> _Peak:
-    """Of a candidate, on this machine."""
     measured = None if memory is None else result.figures.get(memory)
     if memory is None or measured is None:
         return _Peak(result.candidate.name, parts, None, "–", is_comparable=False)

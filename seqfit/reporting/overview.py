@@ -51,7 +51,6 @@ _AS_PREDICTED = 0.0005  # of the bytes: what would be written as 0.0%
 
 
 def describe_subject(subject: ReportSubject) -> str:
-    """The summary in the header."""
     if subject.comparison is not None:
         fair = "" if subject.comparison.is_fair else "Not a fair comparison (see the checklist). "
         return fair + subject.comparison.verdict
@@ -63,7 +62,6 @@ def describe_subject(subject: ReportSubject) -> str:
 
 
 def describe_run(run: ShownRun) -> str:
-    """How it ended, the best score, and the peak memory."""
     summary = summarise_run(run)
     details = filter(None, [_describe_score(run), _describe_memory(run, summary)])
     return ": ".join(filter(None, [_describe_end(run, summary), "; ".join(details)])) + "."
@@ -147,7 +145,6 @@ _LONG = 28  # characters of a value; its end says more than its beginning
 
 
 def show_overview(subject: ReportSubject) -> Html | None:
-    """Tiles or a table."""
     if subject.single is not None:
         shown = [*_score_tiles(subject.single), *_cost_tiles(subject.single)]
         return section("Overview", tiles(shown)) if shown else None
@@ -157,7 +154,6 @@ def show_overview(subject: ReportSubject) -> Html | None:
 
 
 def _score_tiles(run: ShownRun) -> list[Html]:
-    """The main score on each split, after fine-tuning and before."""
     shown = []
     for split, evaluation in run.evaluated.items():
         before = number(inner(run.scored_before(split), "metrics"), run.score)
@@ -236,7 +232,6 @@ _NAMED_RUNS = 6  # with the same gap; more are counted
 
 
 def show_header(subject: ReportSubject) -> Html:
-    """Name, state and summary."""
     kind = "comparison" if subject.comparison is not None else "run" if subject.single is not None else "runs"
     run = subject.single or (subject.runs[0] if subject.comparison is not None and subject.runs else None)
     recipe = None if run is None else run.known_recipe
@@ -251,7 +246,6 @@ def show_header(subject: ReportSubject) -> Html:
 
 
 def show_facts(subject: ReportSubject) -> Html | None:
-    """Model, data, machine; of several runs what all have in common."""
     if not subject.runs:
         return None
     known = _run_facts(subject.single) if subject.single is not None else _shared_facts(subject)
@@ -321,7 +315,6 @@ def _run_facts(run: ShownRun) -> dict[str, object]:
 
 
 def _shared_facts(subject: ReportSubject) -> dict[str, object]:
-    """What all runs have in common."""
     each = [_run_facts(run) for run in subject.runs]
     names = ("Model", "Parameters", "Data", "Rows", "Device", "Precision", "Versions")
     shared = {name: each[0][name] for name in names if all(facts[name] == each[0][name] for facts in each)}

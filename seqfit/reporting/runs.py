@@ -149,7 +149,6 @@ class ShownRun(Run):
 
     @cached_property
     def gaps(self) -> list[str]:
-        """What is missing or corrupted, in words."""
         died = (
             f"the manifest says running, but no process writes the run: it was killed. Resume it with: {self._resume}"
         )
@@ -232,7 +231,6 @@ class Track:
         self._pauses = list(find_run_pauses(run))
 
     def place(self, record: JsonRecord, axis: Axis) -> float:
-        """Of a step's or an evaluation's record."""
         if axis == "step":
             return float(record["step"])
         return self.minutes(record["time"]) if axis == "minutes" else self.tokens(record["step"])

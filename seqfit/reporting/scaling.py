@@ -23,8 +23,6 @@ from seqfit.units import format_count, format_share
 
 @dataclass(frozen=True)
 class _Row:
-    """A number of processes, measured or predicted."""
-
     strategy: str
     processes: int
     origin: str  # measured or predicted
@@ -34,7 +32,6 @@ class _Row:
 
 
 def show_scaling(subject: ReportSubject) -> Html | None:
-    """A chart of what `seqfit scale` found, and a table of everything."""
     rows = list(_rows_of_comparison(subject.comparison)) if subject.comparison is not None else []
     scaled = [row for scaling in subject.scalings for row in _rows_of_scaling(scaling)]
     sentences = [str(sentence) for scaling in subject.scalings for sentence in scaling.get("sentences") or []]
@@ -85,7 +82,6 @@ def _rows_of_scaling(scaling: JsonRecord) -> Iterator[_Row]:
 
 
 def _draw(rows: Sequence[_Row]) -> Html:
-    """Efficiency by processes; measured solid, predicted dashed."""
     groups: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for row in rows:
         groups.setdefault((row.strategy, row.device, row.origin), []).append((row.processes, row.efficiency))

@@ -51,7 +51,6 @@ _MOST_RUNS = 60
 
 
 def show_scores(subject: ReportSubject) -> Html | None:
-    """All scores of a single run, the best evaluation of each of several."""
     return _of_one(subject.single) if subject.single is not None else _of_several(subject)
 
 
@@ -98,7 +97,6 @@ def _numbers(scores: JsonRecord) -> dict[str, float | None]:
 
 
 def _of_several(subject: ReportSubject) -> Html | None:
-    """A row per run, with all scores of its best evaluation."""
     found = [(run, best) for run in subject.runs if (best := find_best(run)) is not None]
     if not found:
         return None
@@ -190,7 +188,6 @@ def _join_references(row: Mapping[str, Any]) -> str:
 
 
 def show_split(evaluation: Mapping[str, Any], task: TaskRecipe) -> Html:
-    """The first predictions of a split."""
     everything = evaluation.get("predictions", [])
     rows = everything[:SHOWN]
     title = f"Predictions on {evaluation['split']}"
@@ -209,7 +206,6 @@ def show_split(evaluation: Mapping[str, Any], task: TaskRecipe) -> Html:
 
 
 def _open_some(checked: Sequence[tuple[Mapping[str, Any], bool | None]]) -> list[Html]:
-    """The first ten, and the others folded."""
     first, others = checked[:OPENED], checked[OPENED:]
     return [_table(first), *([disclosure(f"{len(others)} more", _table(others))] if others else [])]
 
@@ -230,11 +226,7 @@ def is_correct(prediction: Mapping[str, Any], task: TaskRecipe) -> bool:
 
 def _table(checked: Sequence[tuple[Mapping[str, Any], bool | None]]) -> Html:
     cells: list[list[object]] = [
-        [
-            folded(row["source"]),
-            folded(_join_references(row)),
-            folded(row["prediction"] or _EMPTY),
-        ]
+        [folded(row["source"]), folded(_join_references(row)), folded(row["prediction"] or _EMPTY)]
         for row, _ in checked
     ]
     names = ["source", "reference", "prediction"]
@@ -328,13 +320,7 @@ def _format_minutes(found: Sequence[_ScorePoints], target: float, score: str) ->
 def _draw(subject: ReportSubject, curves: dict[str, list[_ScorePoints]], targets: Sequence[float]) -> go.Figure:
     lines = [
         ChartLine(
-            group,
-            points,
-            subject.colour(group),
-            subject.dash(group),
-            subject.width(group),
-            group=group,
-            markers=True,
+            group, points, subject.colour(group), subject.dash(group), subject.width(group), group=group, markers=True
         )
         for group, found in curves.items()
         for points in found

@@ -61,7 +61,6 @@ def _after(run: ShownRun, time: float) -> str:
 
 
 def show_sources(subject: ReportSubject) -> Html | None:
-    """Commands, recipes and environments."""
     parts: list[Html] = []
     if subject.comparison is not None and subject.comparison.command:
         parts.append(command_line(mask_text(subject.comparison.command)))
@@ -92,7 +91,6 @@ def _describe_matrix(subject: ReportSubject) -> list[Html]:
 
 
 def _describe(run: ShownRun, subject: ReportSubject) -> list[Html]:
-    """The command, and the rest folded."""
     before = "" if subject.single is not None else f"{run.name}: "
     command = mask_text(_runnable(str(run.manifest.get("command") or "")))
     parts = [command_line(command)] if command and subject.comparison is None else []

@@ -34,8 +34,6 @@ _THINNEST, _THICKEST = 1.6, 5.0  # pixels
 
 @dataclass(frozen=True)
 class ReportSubject:
-    """All that a page shows."""
-
     title: str
     groups: dict[str, list[ShownRun]] = field(default_factory=dict)  # configuration -> its runs
     comparison: Comparison | None = None
@@ -52,7 +50,6 @@ class ReportSubject:
         return self.runs[0] if len(self.runs) == 1 and self.comparison is None else None
 
     def colour(self, group: str) -> str:
-        """The same in every chart."""
         names = self._names()
         return ACCENT if self.single is not None else series_colour(names.index(group) if group in names else 0)
 
@@ -74,7 +71,6 @@ class ReportSubject:
 
 
 def read_report_subject(paths: Sequence[Path]) -> ReportSubject:
-    """Everything that is there, each run once."""
     paths = _drop_repeated(paths)
     compared = [path for path in paths if (path / records.MATRIX).is_file()]
     if len(paths) == 1 and compared:
@@ -174,7 +170,6 @@ def _name_apart(runs: Sequence[ShownRun]) -> list[ShownRun]:
 
 
 def _drop_repeated(paths: Sequence[Path]) -> list[Path]:
-    """Each path once, as it was first given."""
     first: dict[Path, Path] = {}
     for path in paths:
         first.setdefault(path.resolve(), path)

@@ -23,7 +23,6 @@ _LEAST_SHARE = 0.001  # of a step; less is not visible
 
 
 def show_time(subject: ReportSubject) -> Html | None:
-    """Bars of a step, and a table of the total time."""
     spent = {group: found for group, runs in subject.groups.items() if (found := _mean_spent(runs))}
     if not spent:
         return None

@@ -92,8 +92,6 @@ NVML_THROTTLING = {
 
 
 class NvmlReader:
-    """Reads through NVML, open until `close`."""
-
     def __init__(self) -> None:
         try:
             import pynvml
@@ -187,8 +185,6 @@ AMD_THROTTLING = {
 
 
 class AmdReader:
-    """Reads through NVML, open until `close`."""
-
     def __init__(self) -> None:
         self._smi = _import_amdsmi()
         try:

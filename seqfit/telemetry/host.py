@@ -23,8 +23,6 @@ LOOK_FOR_PROCESSES_SECONDS = 5.0
 
 
 class Rate:
-    """Turns a counter into a rate per second."""
-
     def __init__(self) -> None:
         self._before: tuple[float, float] | None = None
 

@@ -36,7 +36,6 @@ class Sampler:
         self._stream = stream
 
     def sample(self) -> None:
-        """Append one line."""
         record = records.TelemetryRecord(
             time=round(time.time(), 3),
             host=self._host.read(),

@@ -34,8 +34,6 @@ class GpuSummary:
 
 @dataclass(frozen=True)
 class HostSummary:
-    """The machine and the run's processes over all samples."""
-
     seconds: float
     samples: int
     mean_core_share: float | None

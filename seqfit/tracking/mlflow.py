@@ -65,7 +65,6 @@ class MlflowTracker:
                 self._client.log_batch(self._run.info.run_id, params=fresh[start : start + _MOST_PARAMS])
 
     def scalars(self, values: Mapping[str, float], step: int, time: float) -> None:
-        """One point for each name."""
         self._last = max(self._last, (step, _milliseconds(time)))
         self._points += [Metric(name, value, _milliseconds(time), step) for name, value in values.items()]
 
@@ -74,7 +73,6 @@ class MlflowTracker:
         self._notes.append(f"- step {step}, {kind}: {message}")
 
     def flush(self) -> None:
-        """In requests of a thousand points."""
         points, self._points = self._points, []
         with _explained():
             for start in range(0, len(points), _MOST_METRICS):
@@ -95,7 +93,6 @@ class MlflowTracker:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """MLflow's errors, as ours."""
     try:
         yield
     except MlflowException as error:

@@ -35,7 +35,6 @@ def read_step(record: _Record, steps: int) -> dict[str, float]:
 
 
 def read_evaluation(record: _Record) -> dict[str, float]:
-    """Loss and scores, under the split's name."""
     split = record["split"]
     return _numbers(split, record, leave_out=("step", "time", "rows")) | _numbers(split, record["scores"])
 

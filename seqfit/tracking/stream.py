@@ -34,8 +34,6 @@ _ORDER = {kind: order for order, (kind, _) in enumerate(_FILES)}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record and its step."""
-
     kind: _EntryKind
     step: int
     steps: int  # of a step's record: since the previous one

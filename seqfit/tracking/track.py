@@ -39,8 +39,6 @@ class Sent:
 
 
 class Export:
-    """Sends one run to one tool."""
-
     def __init__(self, run: Run, open_tracker: TrackerOpener, project: str) -> None:
         self.run = run
         self.records = 0
@@ -60,7 +58,6 @@ class Export:
         return len(entries)
 
     def finish(self, status: str) -> Sent:
-        """Close the tool's side of the run."""
         self._tracker.finish(status, self.run.manifest.get("ended"), read_scores(self.run))
         return Sent(self.run.path, status, self.records, self._tracker.place)
 

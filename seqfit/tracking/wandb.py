@@ -28,8 +28,6 @@ _BY_SECONDS = ("host/*", "gpu/*")
 
 
 class WandbTracker:
-    """One run."""
-
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
         mode = os.environ.get("WANDB_MODE") or "offline"
@@ -72,11 +70,9 @@ class WandbTracker:
         return None if newest is None else float(newest)
 
     def config(self, values: Mapping[str, TrackedValue]) -> None:
-        """The run's config."""
         self._run.config.update(dict(values), allow_val_change=True)
 
     def scalars(self, values: Mapping[str, float], step: int, time: float) -> None:
-        """One row of history."""
         seconds = time - self._identity.started
         self._run.log({**values, "step": step, "seconds": seconds, "_timestamp": time, "_runtime": seconds})
 
@@ -96,7 +92,6 @@ class WandbTracker:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """wandb's errors, as ours."""
     try:
         yield
     except wandb.Error as error:

@@ -28,12 +28,7 @@ from seqfit.evaluation import (
     spread_over_rows,
 )
 from seqfit.model import Checkpoint, GenerationMetadata
-from seqfit.rundir import (
-    RunWriter,
-    explained_failures,
-    files,
-    records,
-)
+from seqfit.rundir import RunWriter, explained_failures, files, records
 from seqfit.training.nonfinite import explain_nan
 from seqfit.training.oom import attempt
 from seqfit.training.state import Best, TrainingState
@@ -76,7 +71,6 @@ class Evaluator:
         log.leave_out(time.perf_counter() - started)
 
     def save(self) -> None:
-        """The current model becomes the checkpoint."""
         metadata = GenerationMetadata(
             kind=self._setup.recipe.model.kind,
             task=self._setup.task.recipe,

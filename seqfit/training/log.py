@@ -44,7 +44,6 @@ class StepWork:
     absent: dict[str, str] = field(default_factory=dict)  # field of a step's record -> why it has no value
 
     def count(self, batch: GlobalBatch) -> int | None:
-        """FLOPs of a global batch, or None where they are unknown."""
         if self.shape is None or self.loader is None:
             return None
         return self.shape.training_flops(*self.loader.lengths(batch))

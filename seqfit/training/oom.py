@@ -161,7 +161,6 @@ def attempt(action: Callable[[], _T]) -> _T | None:
 
 
 def free_memory() -> None:
-    """Return unused memory to the system."""
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()

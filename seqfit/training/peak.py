@@ -55,8 +55,6 @@ _Measure = tuple[str, bool]  # of what, and whether the micro-batch is the only 
 
 @dataclass(frozen=True)
 class _Largest:
-    """The largest step by some measure."""
-
     size: int
     number: int
     batch: GlobalBatch | None  # None: it was measured
@@ -203,7 +201,6 @@ class PredictionOutcome:
 
     @property
     def event(self) -> records.PredictionEvent:
-        """At the end of the run."""
         return records.PredictionEvent(
             self.predicted_peak_bytes,
             self.measured_peak_bytes,

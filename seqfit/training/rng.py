@@ -15,7 +15,6 @@ import torch
 
 
 def seed_everything(seed: int) -> None:
-    """Python's, numpy's and torch's RNG, on every device."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
@@ -34,7 +33,6 @@ def restore_torch_states(states: Mapping[str, torch.Tensor], device: torch.devic
 
 
 def read_host_states() -> dict[str, Any]:
-    """Of Python and numpy, as JSON."""
     state: Any = np.random.get_state(legacy=True)
     kind, keys, position, has_gauss, gauss = state
     version, numbers, spare = random.getstate()

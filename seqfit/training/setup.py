@@ -100,8 +100,6 @@ class TrainingSetup:
 
 @dataclass(frozen=True)
 class _Corpus:
-    """Tokenized data, and its tokenizer."""
-
     tokenizer: PreTrainedTokenizerBase
     data: PreparedData
     kept: KeptTokens | None = None  # where the vocabulary is trimmed
@@ -109,8 +107,6 @@ class _Corpus:
 
 @dataclass(frozen=True)
 class _LoadedModel:
-    """A model with its tokenizer and data."""
-
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     data: PreparedData

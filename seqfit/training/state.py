@@ -153,7 +153,6 @@ class TrainingState:
 
 
 def collect_versions() -> dict[str, str]:
-    """Of Python and the packages that are installed."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:

@@ -58,7 +58,6 @@ class Stopping:
 
     @property
     def requested(self) -> bool:
-        """Whether to stop after this step."""
         return self.signal is not None
 
     @property
@@ -75,7 +74,6 @@ class Stopping:
         self._agreed = signal.Signals(-lowest) if lowest else None
 
     def raise_stopped(self, step: int, run: Path) -> NoReturn:
-        """End the run with the signal's exit code."""
         name = "no signal" if self.signal is None else self.signal.name
         parts = (
             f"{'Ctrl-C' if self.signal is signal.SIGINT else name} was received after step {step}",

@@ -218,7 +218,6 @@ def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None
 def _write_start(
     writer: RunWriter, setup: TrainingSetup, data: PreparedData, notes: Sequence[str], guessed: Sequence[str]
 ) -> None:
-    """What is known before the first step."""
     hardware, world = describe_hardware(setup.step.precision.device), setup.world
     if world.size > 1 and "uuid" in hardware:  # of all processes: telemetry reads every GPU of the host
         hardware["uuids"] = world.all_gather(hardware["uuid"])
@@ -382,7 +381,6 @@ def _headline(setup: TrainingSetup) -> str:
 
 
 def describe_hardware(device: torch.device) -> dict[str, Any]:
-    """The device that trains, and the host's size."""
     host: dict[str, Any] = {"threads": torch.get_num_threads()}
     with contextlib.suppress(Exception):  # two figures of a manifest, which may be absent
         host |= {"cores": psutil.cpu_count(), "host_bytes": psutil.virtual_memory().total}
