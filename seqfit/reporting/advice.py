@@ -14,8 +14,7 @@ from typing import Any
 
 from seqfit.profiling import Finding, find_in_run
 from seqfit.reporting.html import Html, disclosure, element, facts, join, section, table
-from seqfit.reporting.reading import JsonRecord, inner, number, read_object
-from seqfit.reporting.runs import ShownRun
+from seqfit.reporting.runs import JsonRecord, ShownRun, inner, number, read_object
 from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir import files
 from seqfit.strategy import read_strategy

@@ -31,8 +31,7 @@ from seqfit.comparison import (
 )
 from seqfit.reporting.charts import Point, draw_points, find_front
 from seqfit.reporting.html import Html, badge, disclosure, element, figure, figures, join, section, swatch, table
-from seqfit.reporting.reading import inner
-from seqfit.reporting.runs import counts_tensors, peaks_count_tensors, summarise_runs
+from seqfit.reporting.runs import counts_tensors, inner, peaks_count_tensors, summarise_runs
 from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_bytes, format_count, format_number, format_seconds
 

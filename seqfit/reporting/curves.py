@@ -33,8 +33,7 @@ from seqfit.reporting.charts import (
     thin,
 )
 from seqfit.reporting.html import Html, figure, figures, section
-from seqfit.reporting.reading import inner, number
-from seqfit.reporting.runs import AXES, Axis, ShownRun, Track, title_of
+from seqfit.reporting.runs import AXES, Axis, ShownRun, Track, inner, number, title_of
 from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir import EventKind
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from seqfit.inspection import LengthSummary
 from seqfit.reporting.charts import draw_histogram
 from seqfit.reporting.html import Html, element, figure, figures, folded, section, table
-from seqfit.reporting.reading import JsonRecord, inner
-from seqfit.reporting.runs import ShownRun
+from seqfit.reporting.runs import JsonRecord, ShownRun, inner
 from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir import files
 from seqfit.system import quote

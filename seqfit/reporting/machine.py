@@ -28,8 +28,7 @@ from seqfit.reporting.charts import (
 )
 from seqfit.reporting.curves import EvaluationBand, find_bands
 from seqfit.reporting.html import Html, facts, figure, figures, section, table
-from seqfit.reporting.reading import inner, number
-from seqfit.reporting.runs import ShownRun, Track
+from seqfit.reporting.runs import ShownRun, Track, inner, number
 from seqfit.reporting.subject import ReportSubject
 from seqfit.telemetry import GpuSummary, find_trained, summarise_gpus, summarise_host
 from seqfit.units import format_bytes, format_seconds, format_share

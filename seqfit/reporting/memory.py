@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from seqfit.comparison import HERE, CandidateResult, Comparison
 from seqfit.reporting.charts import bars_height, draw_stacks
 from seqfit.reporting.html import Html, figure, figures, section, table
-from seqfit.reporting.reading import inner, number
-from seqfit.reporting.runs import counts_tensors, measured_peak, peaks_count_tensors, summarise_runs
+from seqfit.reporting.runs import counts_tensors, inner, measured_peak, number, peaks_count_tensors, summarise_runs
 from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_bytes
 

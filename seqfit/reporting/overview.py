@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 
 from seqfit.recipe import ModelRecipe
 from seqfit.reporting.html import Html, badge, element, facts, section, swatch, table, tile, tiles
-from seqfit.reporting.reading import inner, number
 from seqfit.reporting.runs import (
     NO_EVALUATION,
     RUN_DIED,
@@ -28,7 +27,9 @@ from seqfit.reporting.runs import (
     counts_tensors,
     find_best,
     format_run_score,
+    inner,
     is_higher_better,
+    number,
     peaks_count_tensors,
     summarise_run,
     summarise_runs,

@@ -20,6 +20,8 @@ kill and the resume is left out:
 from __future__ import annotations
 
 import bisect
+import json
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -32,12 +34,12 @@ import yaml
 from seqfit.errors import RecipeError, SeqfitError
 from seqfit.metrics import IN_OWN_UNIT, higher_is_better
 from seqfit.recipe import SPLITS, Recipe
-from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.rundir import EventKind, RecordFile, Run, RunWriter, files, summarise_steps
 from seqfit.system import quote
 from seqfit.tasks import build_task
 from seqfit.yaml_text import read_yaml
 
+JsonRecord = Mapping[str, Any]
 RUN_DIED = "died"
 NO_EVALUATION = "no evaluation is recorded"
 _TITLES = {
@@ -54,6 +56,35 @@ _TITLES = {
     "mae": "MAE",
 }
 _PROFILE = f"{files.PROFILE}/{files.PROFILE_SUMMARY}"
+
+
+def read_object(path: Path) -> tuple[dict[str, Any], str]:
+    """A JSON file and what is wrong with it; ({}, '') where there is none."""
+    if not path.is_file():
+        return {}, ""
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        return {}, f"{path.name} can't be read ({type(error).__name__})"
+    return (value, "") if isinstance(value, dict) else ({}, f"{path.name} is corrupted: it holds no object")
+
+
+def number(record: JsonRecord, name: str) -> float | None:
+    """A field that is a finite number; None where it is missing or anything else."""
+    value = record.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def inner(record: JsonRecord, name: str) -> JsonRecord:
+    """A field that is a mapping; an empty one where it is missing or anything else."""
+    value = record.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 class ShownRun(Run):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from seqfit.comparison import HERE, Comparison
 from seqfit.reporting.charts import ChartLine, draw_lines, series_colour
 from seqfit.reporting.html import Html, badge, element, figure, figures, section, table
-from seqfit.reporting.reading import JsonRecord, inner, number
+from seqfit.reporting.runs import JsonRecord, inner, number
 from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_count, format_share
 

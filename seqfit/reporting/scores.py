@@ -28,14 +28,16 @@ from seqfit.metrics import IN_OWN_UNIT, score
 from seqfit.recipe import TaskRecipe
 from seqfit.reporting.charts import NEUTRAL, ChartLine, draw_lines
 from seqfit.reporting.html import Html, badge, disclosure, element, figure, figures, folded, join, section, table
-from seqfit.reporting.reading import JsonRecord, inner, number
 from seqfit.reporting.runs import (
+    JsonRecord,
     ShownRun,
     Track,
     best_of,
     find_best,
     format_run_score,
+    inner,
     is_higher_better,
+    number,
     title_of,
     value_of,
 )

@@ -11,8 +11,7 @@ from pathlib import PurePath
 
 from seqfit.recipe import dump_recipe
 from seqfit.reporting.html import Html, badge, code, command_line, disclosure, element, section, table
-from seqfit.reporting.reading import inner, number
-from seqfit.reporting.runs import ShownRun
+from seqfit.reporting.runs import ShownRun, inner, number
 from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir import EventKind, files, mask_text
 from seqfit.units import format_bytes, format_seconds

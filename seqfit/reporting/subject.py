@@ -21,8 +21,7 @@ from typing import Any
 from seqfit.comparison import Comparison, records
 from seqfit.errors import SeqfitError
 from seqfit.reporting.charts import ACCENT, series_colour, series_dash
-from seqfit.reporting.reading import JsonRecord, inner, number, read_object
-from seqfit.reporting.runs import ShownRun
+from seqfit.reporting.runs import JsonRecord, ShownRun, inner, number, read_object
 from seqfit.rundir import EventKind, files
 from seqfit.system import quote
 from seqfit.yaml_text import flatten

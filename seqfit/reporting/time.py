@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from seqfit.reporting.charts import bars_height, draw_stacks
 from seqfit.reporting.html import Html, facts, figure, figures, section, table
-from seqfit.reporting.reading import inner, number
-from seqfit.reporting.runs import ShownRun, summarise_run
+from seqfit.reporting.runs import ShownRun, inner, number, summarise_run
 from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir import list_shares, records
 from seqfit.units import format_flops, format_seconds, format_share

@@ -19,8 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from seqfit.rundir import EventKind, Run, files, mask_text
-from seqfit.tracking.series import read_config, read_evaluation, read_sample, read_scores, read_step
-from seqfit.tracking.stream import Entry, Stream
+from seqfit.tracking.stream import Entry, Stream, read_config, read_evaluation, read_sample, read_scores, read_step
 from seqfit.tracking.tracker import ToolName, TrackerOpener, check_tool, identify_run, open_tracker
 
 POLL_SECONDS = 2.0

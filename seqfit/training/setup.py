@@ -7,6 +7,7 @@ What was decided on the way becomes events of the run.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -39,7 +40,6 @@ from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.tasks import Task, build_task, head_of
 from seqfit.telemetry import read_resident_bytes
 from seqfit.training.coordination import Coordination
-from seqfit.training.rng import seed_everything
 from seqfit.training.view import TrainingView
 from seqfit.trimming import KeptTokens, check_trimmable, choose_vocabulary, count_tokens, load_trimmed_model, remap_data
 from seqfit.units import format_bytes
@@ -141,7 +141,9 @@ def build_setup(
     recipe, corpus, prediction = _plan(resolved, view, memory_limit_bytes, world, is_guessed=is_guessed)
     strategy = prediction.strategy
     precision = choose_precision(strategy, device, recipe.allow)
-    seed_everything(recipe.seed)
+    random.seed(recipe.seed)
+    np.random.seed(recipe.seed)
+    torch.manual_seed(recipe.seed)  # on every device
     before_bytes = read_resident_bytes()
     loaded = _load(recipe, strategy, device, corpus, world)
     coordination = Coordination(world)

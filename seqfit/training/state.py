@@ -1,4 +1,4 @@
-"""The state of a run: taken out for a snapshot, restored by a resume; its best evaluation.
+"""The state of a run: taken out for a snapshot, restored by a resume; its schedule, best evaluation and RNG state.
 
 In: the live parts of a run between two steps. Out: tensors and facts, and back. Together with the recipe, the strategy
 and the data, which a snapshot only identifies (`identify_step`), this is all that the rest of the run depends on:
@@ -9,7 +9,13 @@ and the data, which a snapshot only identifies (`identify_step`), this is all th
     step number = position in the data, best score, schedule, loss scaler, size of micro-batches and of evaluation
     batches, open record, losses that a spike is compared with                                       facts
 
-Frozen weights are not written; a sum over their bits shows whether they are still the same.
+Frozen weights are not written; a sum over their bits shows whether they are still the same. torch's RNG state is
+tensors, Python's and numpy's JSON. A step draws from torch's only; the order of the data needs none of them, because it
+is a function of the seed (seqfit.data.batching).
+
+The schedule is a factor of the peak learning rate for each step:
+
+    linear, 2 warm-up steps of 6:   step 1 2 3 4 5 6  ->  0.5 1 1 0.75 0.5 0.25 (then 0)
 """
 
 from __future__ import annotations
@@ -18,19 +24,21 @@ import hashlib
 import importlib.metadata
 import math
 import platform
+import random
 import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 
 from seqfit.evaluation import Generator
 from seqfit.metrics import higher_is_better
+from seqfit.recipe import schema
 from seqfit.training.log import StepLog
 from seqfit.training.nonfinite import NonFiniteHandler
-from seqfit.training.rng import read_host_states, read_torch_states, restore_host_states, restore_torch_states
-from seqfit.training.schedule import Schedule
 from seqfit.training.setup import TrainingSetup
 from seqfit.training.snapshot_files import Snapshot, copy_tensors
 
@@ -70,6 +78,48 @@ class Best:
         else:
             self.stale += 1
         return kept, improved
+
+
+class Schedule:
+    """Factor of the peak rate: a function of the step, and for plateau also of evaluations."""
+
+    def __init__(self, recipe: schema.ScheduleRecipe, total_steps: int) -> None:
+        self._recipe = recipe
+        self._total = total_steps
+        self._plateau_factor = 1.0
+        self._stale = 0
+
+    def factor(self, step: int) -> float:
+        """For update number `step`, counted from 1."""
+        warmup = self._recipe.warmup_steps
+        if step <= warmup:
+            return step / warmup
+        name = self._recipe.name
+        if name == "plateau":
+            return self._plateau_factor
+        if name == "inverse_sqrt":
+            return math.sqrt(max(warmup, 1) / max(step, 1))
+        done = min(1.0, (step - 1 - warmup) / max(1, self._total - warmup))
+        if name == "linear":
+            return self._recipe.floor + (1 - self._recipe.floor) * (1 - done)
+        if name == "cosine":
+            return self._recipe.floor + (1 - self._recipe.floor) * (1 + math.cos(math.pi * done)) / 2
+        return 1.0
+
+    def read_state(self) -> dict[str, float]:
+        return {"plateau_factor": self._plateau_factor, "stale": self._stale}
+
+    def restore_state(self, state: Mapping[str, Any]) -> None:
+        self._plateau_factor, self._stale = float(state["plateau_factor"]), int(state["stale"])
+
+    def observe(self, improved: bool) -> bool:
+        """After an evaluation: whether plateau lowers the rate because of it."""
+        self._stale = 0 if improved else self._stale + 1
+        if self._recipe.name != "plateau" or self._stale < self._recipe.patience:
+            return False
+        self._stale = 0
+        self._plateau_factor *= self._recipe.factor
+        return True
 
 
 _EVALUATION_SIZES = ("batch_tokens", "decoded_rows")
@@ -150,6 +200,35 @@ class TrainingState:
         state, values = step.parallel.read_state(step.optimizer, step.model)
         tensors = {f"model/{name}": tensor for name, tensor in _read_model_tensors(step.model).items()}
         return tensors | {f"optimizer/{name}": tensor for name, tensor in state.items()}, values
+
+
+def read_torch_states(device: torch.device) -> dict[str, torch.Tensor]:
+    """Of the host and of this process's GPU, as bytes. No device sync: the RNG state of GPUs is on the host."""
+    states = {"torch": torch.get_rng_state()}
+    return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
+
+
+def restore_torch_states(states: Mapping[str, torch.Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states["torch"])
+    if "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+
+
+def read_host_states() -> dict[str, Any]:
+    state: Any = np.random.get_state(legacy=True)
+    kind, keys, position, has_gauss, gauss = state
+    version, numbers, spare = random.getstate()
+    return {
+        "numpy": [str(kind), np.asarray(keys).tolist(), int(position), int(has_gauss), float(gauss)],
+        "python": [version, list(numbers), spare],
+    }
+
+
+def restore_host_states(states: Mapping[str, Any]) -> None:
+    kind, keys, position, has_gauss, gauss = states["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, gauss))
+    version, numbers, spare = states["python"]
+    random.setstate((version, tuple(numbers), spare))
 
 
 def collect_versions() -> dict[str, str]:
