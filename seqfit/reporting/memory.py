@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from seqfit.comparison import HERE, CandidateResult, Comparison
-from seqfit.reporting.charts import bars_height, draw_stacks
+from seqfit.comparison import HERE, Comparison
+from seqfit.reporting.charts import draw_stacks
 from seqfit.reporting.html import Html, figure, figures, section, table
 from seqfit.reporting.runs import counts_tensors, inner, measured_peak, number, peaks_count_tensors, summarise_runs
 from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_bytes
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 _MEASURED, _WHOLE = "measured", "predicted total"
 _ALLOCATOR, _CARD = "allocator overhead", "allocator and CUDA context"  # to tensors: of a run, of a plan
@@ -37,17 +34,16 @@ class _Peak:
     measured_is: str
     is_comparable: bool  # the same was predicted and measured
 
-    @property
-    def predicted(self) -> float | None:
-        return sum(self.parts.values()) or None
-
 
 def show_memory(subject: ReportSubject) -> Html | None:
     by_device = _list_peaks(subject)
     if not by_device:
         return None
     is_named = subject.comparison is not None or len(subject.groups) > 1
-    charts = {device: _draw(peaks, is_named=is_named) for device, peaks in by_device.items()}
+    charts = {
+        device: draw_stacks(_stack(peaks, is_named=is_named), say=format_bytes, plain=(_MEASURED,), hollow=(_WHOLE,))
+        for device, peaks in by_device.items()
+    }
     first, shown = next(iter(by_device.items()))
     is_apart = any(set(peak.parts) - {_WHOLE} for peaks in by_device.values() for peak in peaks)
     how = "predicted by category, measured in total" if is_apart else "predicted and measured"
@@ -56,13 +52,6 @@ def show_memory(subject: ReportSubject) -> Html | None:
     rows = [[peak.name, *_cells(peak)] for peak in shown]
     note = f"{_describe_difference(shown)} {_describe_predictions(subject)}".strip()
     return section("Memory", figures([chart]), table(names, rows), note=note)
-
-
-def _draw(peaks: list[_Peak], *, is_named: bool) -> go.Figure:
-    stacks = _stack(peaks, is_named=is_named)
-    drawn = draw_stacks(stacks, say=format_bytes, plain=(_MEASURED,), hollow=(_WHOLE,))
-    drawn.update_layout(height=bars_height(len(stacks)))
-    return drawn
 
 
 def _describe_difference(peaks: list[_Peak]) -> str:
@@ -110,32 +99,31 @@ def _list_peaks(subject: ReportSubject) -> dict[str, list[_Peak]]:
 def _peaks_of_runs(subject: ReportSubject) -> Iterator[_Peak]:
     tensors = peaks_count_tensors(subject.runs)
     for name, runs in subject.groups.items():
-        measured = summarise_runs(runs, tensors=tensors).peak_bytes
-        measured_is = measured_peak(runs[0], tensors=tensors)[1]
-        is_comparable = counts_tensors(runs[0], tensors=tensors)
         prediction = inner(runs[0].manifest, "prediction")
-        total = number(prediction, "predicted_peak_bytes")
-        parts = _split_peak(total, inner(prediction, "predicted_parts"), _ALLOCATOR)
-        yield _Peak(name, parts, measured, measured_is, is_comparable)
+        yield _Peak(
+            name,
+            _split_peak(number(prediction, "predicted_peak_bytes"), inner(prediction, "predicted_parts"), _ALLOCATOR),
+            summarise_runs(runs, tensors=tensors).peak_bytes,
+            measured_peak(runs[0], tensors=tensors)[1],
+            counts_tensors(runs[0], tensors=tensors),
+        )
 
 
 def _peaks_of_results(comparison: Comparison) -> dict[str, list[_Peak]]:
     """Predictions of each candidate on each device; measurements are of this machine."""
     listed: dict[str, list[_Peak]] = {HERE: []}
+    memory = comparison.memory or ""
     for result in comparison.results:
+        name, measured = result.candidate.name, result.figures.get(memory)
         found = {one.device: _split_peak(one.peak_bytes, one.parts, _CARD) for one in result.predictions}
-        listed[HERE].append(_peak_here(result, found.pop(HERE, {}), comparison.memory))
+        here = _Peak(name, found.pop(HERE, {}), None, "–", is_comparable=False)
+        if measured is not None:
+            is_comparable = memory == "allocated_bytes" and "reserved_bytes" not in result.figures
+            here = _Peak(name, here.parts, measured.mean, memory.removesuffix("_bytes"), is_comparable)
+        listed[HERE].append(here)
         for device, parts in found.items():
-            listed.setdefault(device, []).append(_Peak(result.candidate.name, parts, None, "–", is_comparable=False))
+            listed.setdefault(device, []).append(_Peak(name, parts, None, "–", is_comparable=False))
     return listed
-
-
-def _peak_here(result: CandidateResult, parts: dict[str, float], memory: str | None) -> _Peak:
-    measured = None if memory is None else result.figures.get(memory)
-    if memory is None or measured is None:
-        return _Peak(result.candidate.name, parts, None, "–", is_comparable=False)
-    is_comparable = memory == "allocated_bytes" and "reserved_bytes" not in result.figures
-    return _Peak(result.candidate.name, parts, measured.mean, memory.removesuffix("_bytes"), is_comparable)
 
 
 def _split_peak(whole: float | None, given: Mapping[str, Any], added: str) -> dict[str, float]:
@@ -161,7 +149,7 @@ def _stack(peaks: list[_Peak], *, is_named: bool) -> dict[str, dict[str, float]]
 
 
 def _cells(peak: _Peak) -> list[str]:
-    predicted, measured = peak.predicted, peak.measured
+    predicted, measured = sum(peak.parts.values()) or None, peak.measured
     difference = "–"
     if predicted and measured is not None and peak.is_comparable:
         difference = f"{100 * (measured / predicted - 1):+.1f}%"

@@ -20,7 +20,7 @@ from typing import Any
 
 from seqfit.comparison import Comparison, records
 from seqfit.errors import SeqfitError
-from seqfit.reporting.charts import ACCENT, series_colour, series_dash
+from seqfit.reporting.charts import ACCENT, ChartLine, series_colour, series_dash
 from seqfit.reporting.runs import JsonRecord, ShownRun, inner, number, read_object
 from seqfit.rundir import EventKind, files
 from seqfit.system import quote
@@ -62,6 +62,11 @@ class ReportSubject:
         names = self._names()
         later = len(names) - 1 - names.index(group) if group in names else 0
         return min(_THINNEST + 0.8 * later, _THICKEST)
+
+    def line(self, group: str, points: Sequence[tuple[float, float]], *, markers: bool = False) -> ChartLine:
+        return ChartLine(
+            group, points, self.colour(group), self.dash(group), self.width(group), group=group, markers=markers
+        )
 
     def _names(self) -> list[str]:
         """Those of the comparison first: a candidate without a run keeps its colour, too."""
@@ -187,7 +192,8 @@ def _read_comparison(folder: Path) -> ReportSubject:
         try:
             matrix = records.load_matrix(folder)
         except (SeqfitError, OSError) as second:
-            return ReportSubject(folder.name, group_runs(list(_open_all(folder))), None, [], [*gaps, str(second)])
+            runs = [run for place in find_runs(folder) if (run := open_run(place)) is not None]
+            return ReportSubject(folder.name, group_runs(runs), None, [], [*gaps, str(second)])
     groups: dict[str, list[ShownRun]] = {}
     resume = f"seqfit submit {quote(folder)}" if matrix.repeats_are_jobs else f"seqfit compare {quote(folder)} --resume"
     for candidate in matrix.candidates:
@@ -197,7 +203,3 @@ def _read_comparison(folder: Path) -> ReportSubject:
         runs = [run for place in places if (run := open_run(place, place.name, resume)) is not None]
         groups |= {candidate.name: runs} if runs else {}
     return ReportSubject(matrix.name, groups, comparison, [], gaps)
-
-
-def _open_all(folder: Path) -> Iterator[ShownRun]:
-    yield from (run for place in find_runs(folder) if (run := open_run(place)) is not None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from seqfit.reporting.charts import bars_height, draw_stacks
+from seqfit.reporting.charts import draw_stacks
 from seqfit.reporting.html import Html, facts, figure, figures, section, table
 from seqfit.reporting.runs import ShownRun, inner, number, summarise_run
 from seqfit.reporting.subject import ReportSubject
@@ -25,16 +25,12 @@ def show_time(subject: ReportSubject) -> Html | None:
     spent = {group: found for group, runs in subject.groups.items() if (found := _mean_spent(runs))}
     if not spent:
         return None
-    stacks = {group: step for group in spent if (step := _step_of(spent[group], _count_steps(subject.groups[group])))}
-    shown: list[Html] = []
-    if subject.single is not None:
-        shown.append(facts(_list_rates(subject.single)))
+    stacks = {group: step for group in spent if (step := _step_of(spent[group], subject.groups[group]))}
+    shown = [] if subject.single is None else [facts(_list_rates(subject.single))]
     if stacks:
         drawn = draw_stacks(stacks, say=format_seconds)
-        drawn.update_layout(height=bars_height(len(stacks)))
-        shown.append(
-            figures([figure(drawn, "Phases of a step", "mean over all recorded steps", name="step-breakdown")])
-        )
+        chart = figure(drawn, "Phases of a step", "mean over all recorded steps", name="step-breakdown")
+        shown.append(figures([chart]))
     note = "Phases of all steps, and what came between them. FLOP/s count real tokens only."
     return section("Where the time went", *shown, _table(spent), note=note)
 
@@ -47,13 +43,10 @@ def _mean_spent(runs: Sequence[ShownRun]) -> dict[str, float]:
     return dict(sorted(means.items(), key=lambda item: -item[1]))
 
 
-def _count_steps(runs: Sequence[ShownRun]) -> float:
-    counts = [run.steps()[-1]["step"] for run in runs if run.steps()]
-    return sum(counts) / len(counts) if counts else 0.0
-
-
-def _step_of(spent: Mapping[str, float], steps: float) -> dict[str, float]:
+def _step_of(spent: Mapping[str, float], runs: Sequence[ShownRun]) -> dict[str, float]:
     """Seconds of one step by phase, in the order of a step."""
+    counts = [run.steps()[-1]["step"] for run in runs if run.steps()]
+    steps = sum(counts) / len(counts) if counts else 0.0
     inside = {name: seconds / steps for name, seconds in spent.items() if name not in records.BETWEEN_STEPS and steps}
     least = _LEAST_SHARE * sum(inside.values())
     order = [*records.PHASES, *(name for name in inside if name not in records.PHASES)]
@@ -83,8 +76,7 @@ def _table(spent: Mapping[str, Mapping[str, float]]) -> Html:
 def _list_rates(run: ShownRun) -> dict[str, str]:
     """Step time, padding, FLOP/s and MFU of the last recorded steps, or why they are not known."""
     last, absent = (run.steps() or [{}])[-1], inner(run.manifest, "absent")
-    padding, flops = number(last, "padding_share"), number(last, "model_flops_per_second")
-    mfu = number(last, "mfu")
+    padding, flops, mfu = (number(last, name) for name in ("padding_share", "model_flops_per_second", "mfu"))
     summary = summarise_run(run)
     seconds, predicted = summary.step_seconds, summary.predicted_step_seconds
     expected = "" if predicted is None else f", predicted {format_seconds(predicted)}"
