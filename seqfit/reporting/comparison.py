@@ -29,7 +29,19 @@ from seqfit.comparison import (
     rank_results,
 )
 from seqfit.reporting.charts import Point, draw_points, find_front
-from seqfit.reporting.html import Html, badge, disclosure, element, figure, figures, join, section, swatch, table
+from seqfit.reporting.html import (
+    Html,
+    badge,
+    bullets,
+    disclosure,
+    element,
+    figure,
+    figures,
+    join,
+    section,
+    swatch,
+    table,
+)
 from seqfit.reporting.runs import counts_tensors, inner, peaks_count_tensors, summarise_runs
 from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_bytes, format_count, format_number, format_seconds
@@ -74,8 +86,8 @@ def _list_predicted(comparison: Comparison) -> list[tuple[str, Html]]:
         found = [one for one in every if one.device == device]
         heads = ["candidate", "", "peak memory", "time per step", "tokens/s"]
         content = [table(heads, [_predicted_cells(one, device) for one in found])]
-        reasons = [element("li", f"{one.candidate}: {one.reason}") for one in found if one.reason]
-        content += [element("ul", *reasons, class_="note")] if reasons else []
+        reasons = [f"{one.candidate}: {one.reason}" for one in found if one.reason]
+        content += [bullets(reasons, class_="note")] if reasons else []
         shown.append((f"Predicted for {device}", join(content)))
     return shown
 
@@ -136,7 +148,7 @@ def _list_notes(comparison: Comparison) -> Html | None:
         absent.setdefault(str(why), []).append(find_quantity(name).label)
     notes += [f"not measured: {', '.join(labels)} ({why})" for why, labels in absent.items()]
     notes += comparison.matrix.notes
-    return element("ul", *(element("li", line) for line in notes), class_="note") if notes else None
+    return bullets(notes, class_="note") if notes else None
 
 
 def _describe_trials(comparison: Comparison) -> str:

@@ -16,10 +16,10 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from seqfit.errors import RunError, SeqfitError
 from seqfit.reporting.html import Html, render_page
@@ -97,16 +97,11 @@ def draw_pictures(page: str, browser: str, scratch: Path) -> list[Picture]:
     found = _HANDED_OVER.search(document)
     if found is None or found[1] == "failure":
         raise _browser_failure(browser, json.loads(found[2]) if found else "it returned no charts")
-    return _read_pictures(json.loads(found[2]))
-
-
-def _read_pictures(handed: Sequence[dict[str, Any]]) -> list[Picture]:
-    """Two charts named loss become loss and loss-2."""
     pictures: list[Picture] = []
-    taken: dict[str, int] = {}
-    for one in handed:
-        number = taken[one["name"]] = taken.get(one["name"], 0) + 1
-        name = one["name"] if number == 1 else f"{one['name']}-{number}"
+    taken = Counter[str]()  # two charts named loss become loss and loss-2
+    for one in json.loads(found[2]):
+        taken[one["name"]] += 1
+        name = one["name"] if taken[one["name"]] == 1 else f"{one['name']}-{taken[one['name']]}"
         png = base64.b64decode(one["png"].partition(",")[2])
         pictures.append(Picture(name, one["svg"], png, one["width"], one["height"]))
     return pictures

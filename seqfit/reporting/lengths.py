@@ -24,10 +24,12 @@ _MOST_KINDS = 4  # of data, on one page
 def show_lengths(subject: ReportSubject) -> Html | None:
     if not subject.runs:
         return None
-    kinds = _list_kinds(subject)
+    kinds: dict[str, tuple[str, ShownRun]] = {}  # one group and run for each data set
+    for group, runs in subject.groups.items():
+        kinds.setdefault(repr(inner(runs[0].manifest, "data").get("lengths")), (group, runs[0]))
     drawn = [
         _draw(split, side, summary, f"{group}: " if len(kinds) > 1 else "")
-        for group, run in list(kinds.items())[:_MOST_KINDS]
+        for group, run in list(kinds.values())[:_MOST_KINDS]
         for split, side, summary in read_lengths(run)
     ]
     if not drawn:
@@ -42,31 +44,13 @@ def read_lengths(run: ShownRun) -> Iterator[tuple[str, str, LengthSummary]]:
     lengths = inner(inner(run.manifest, "data"), "lengths")
     for split in lengths:
         for side, given in inner(lengths, split).items():
-            summary = _read_summary(given)
-            if summary is not None:
+            try:
+                summary = LengthSummary(**given)
+                is_known = sum(summary.counts) > 0 and len(summary.bins) == len(summary.counts)
+            except TypeError:
+                continue
+            if is_known:
                 yield str(split), str(side), summary
-
-
-def _list_kinds(subject: ReportSubject) -> dict[str, ShownRun]:
-    """Group -> a run, one for each data set."""
-    kinds: dict[str, ShownRun] = {}
-    seen = set()
-    for group, runs in subject.groups.items():
-        data = inner(runs[0].manifest, "data")
-        mark = repr(data.get("lengths"))
-        if mark not in seen:
-            seen.add(mark)
-            kinds[group] = runs[0]
-    return kinds
-
-
-def _read_summary(given: JsonRecord) -> LengthSummary | None:
-    try:
-        summary = LengthSummary(**given)
-        total, bins = sum(summary.counts), len(summary.bins)
-    except TypeError:
-        return None
-    return summary if total > 0 and bins == len(summary.counts) else None
 
 
 def _draw(split: str, side: str, summary: LengthSummary, before: str) -> Html:
@@ -82,18 +66,14 @@ def _draw(split: str, side: str, summary: LengthSummary, before: str) -> Html:
 def show_left_out(subject: ReportSubject) -> Html | None:
     found: dict[str, list[object]] = {}
     for run in subject.runs:
-        for record in _read(run):
+        given = inner(run.manifest, "data").get("left_out")
+        for record in given if isinstance(given, list) else []:
             found.setdefault(repr(record), _describe(record))
     if not found:
         return None
     note = "They can't be read, or don't fit the task; data.max_bad_rows is the largest share that may be left out."
     columns = ["split", "data", "cause", "rows", "share", "first rows"]
     return section("Rows left out", table(columns, found.values()), note=note)
-
-
-def _read(run: ShownRun) -> Iterator[JsonRecord]:
-    records = inner(run.manifest, "data").get("left_out")
-    return iter(records if isinstance(records, list) else [])
 
 
 def _describe(record: JsonRecord) -> list[object]:

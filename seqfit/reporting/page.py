@@ -59,19 +59,23 @@ _PARTS: dict[str, Callable[[ReportSubject], Html | None]] = {
 
 def report(run_or_paths: Run | str | Path | Sequence[str | Path], out: Path | None = None) -> Path:
     """Write the page and return its path: by default in the directory of a single run, else report.html here."""
-    paths = _list_paths(run_or_paths)
+    given = run_or_paths.path if isinstance(run_or_paths, Run) else run_or_paths
+    paths = [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
     for path in paths:
         if not (path / SCALING).is_file() and not (path / records.MATRIX).is_file() and not any(find_runs(path)):
             Run(path)  # raises the error
     title, parts = build_parts(paths)
-    written = out or _choose_place(paths)
+    written = out or Path(records.REPORT)
+    if out is None and len(paths) == 1:
+        written = paths[0] / (files.SUMMARY if (paths[0] / files.MANIFEST).is_file() else records.REPORT)
     page = render_page(title, parts)
     try:
         written.parent.mkdir(parents=True, exist_ok=True)
         write_text(written, page)
     except (OSError, ValueError, TrainingFailed) as error:  # ValueError: '.' has no name, and a name no NUL
+        cause = error.__cause__ if isinstance(error, TrainingFailed) else error  # the system's own message
         raise RunError(
-            f"'{written}' can't be written ({_find_cause(error)})",
+            f"'{written}' can't be written ({getattr(cause, 'strerror', None) or cause})",
             "a page is one file, by default in the run directory",
             "Choose another with seqfit report --out FILE",
         ) from error
@@ -83,24 +87,6 @@ def build_parts(paths: Sequence[Path]) -> tuple[str, list[Html]]:
     subject = read_report_subject(paths)
     parts = [_build(name, build, subject) for name, build in _PARTS.items()]
     return f"{subject.title} · seqfit", [part for part in parts if part is not None]
-
-
-def _find_cause(error: Exception) -> str:
-    """The system's message, which the writer's error has as its cause."""
-    cause = error.__cause__ if isinstance(error, TrainingFailed) else error
-    return str(getattr(cause, "strerror", None) or cause)
-
-
-def _list_paths(given: Run | str | Path | Sequence[str | Path]) -> list[Path]:
-    if isinstance(given, Run):
-        return [given.path]
-    return [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
-
-
-def _choose_place(paths: Sequence[Path]) -> Path:
-    if len(paths) > 1:
-        return Path(records.REPORT)
-    return paths[0] / (files.SUMMARY if (paths[0] / files.MANIFEST).is_file() else records.REPORT)
 
 
 def _build(name: str, build: Callable[[ReportSubject], Html | None], subject: ReportSubject) -> Html | None:

@@ -55,7 +55,6 @@ _TITLES = {
     "rmse": "RMSE",
     "mae": "MAE",
 }
-_PROFILE = f"{files.PROFILE}/{files.PROFILE_SUMMARY}"
 
 
 def read_object(path: Path) -> tuple[dict[str, Any], str]:
@@ -180,18 +179,16 @@ class ShownRun(Run):
 
     @cached_property
     def gaps(self) -> list[str]:
-        died = (
-            f"the manifest says running, but no process writes the run: it was killed. Resume it with: {self._resume}"
-        )
+        """What is missing or corrupted."""
+        resume = f"Resume it with: {self._resume}"
+        died = f"the manifest says running, but no process writes the run: it was killed. {resume}"
+        gaps = [died] if self.state == RUN_DIED else []
         # A model type that no test compares with transformers may have wrong figures, so it comes first.
-        untested = [event["message"] for event in self.events() if event["kind"] == EventKind.UNTESTED][:1]
-        return [*([died] if self.state == RUN_DIED else []), *untested, *self._find_corrupted(), *self._find_missing()]
-
-    def _find_corrupted(self) -> list[str]:
+        gaps += [event["message"] for event in self.events() if event["kind"] == EventKind.UNTESTED][:1]
         evaluations = [files.evaluation(split, before=before) for split in SPLITS for before in (False, True)]
         objects = [files.MANIFEST, files.SENSORS, *evaluations]
-        gaps = [gap for name in objects if (gap := read_object(self.path / name)[1])]
-        if damage := read_object(self.path / _PROFILE)[1]:
+        gaps += [gap for name in objects if (gap := read_object(self.path / name)[1])]
+        if damage := read_object(self.path / files.PROFILE / files.PROFILE_SUMMARY)[1]:
             gaps.append(f"{files.PROFILE}/{damage}")
         for name in (files.STEPS, files.EVALUATIONS, files.EVENTS, files.TELEMETRY):
             gaps += self._file(name).scanned.gaps
@@ -199,10 +196,6 @@ class ShownRun(Run):
             gaps.append(f"{files.RECIPE} is missing or can't be read")
         if not self.strategy_fields:
             gaps.append(f"{files.STRATEGY} is missing or can't be read")
-        return gaps
-
-    def _find_missing(self) -> list[str]:
-        gaps = []
         if not self.steps():
             gaps.append("no step is recorded")
         if not self.evaluations() and not self.evaluated:

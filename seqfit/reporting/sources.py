@@ -24,69 +24,44 @@ _USUAL = {EventKind.PLAN, EventKind.PRECISION, EventKind.PREDICTION, EventKind.S
 
 def show_events(subject: ReportSubject) -> Html | None:
     """All events of one run, without snapshots, which charts show; of several runs those that not every run has."""
-    single = subject.single
-    if single is not None:
-        rows = [
-            [_after(single, event["time"]), badge(event["kind"], "plain"), event["message"]]
-            for event in single.events()
-            if event["kind"] != EventKind.SNAPSHOT
-        ]
-        heads = ["time", "kind", "event"]
-    else:
-        rows = [
-            [run.name, badge(event["kind"], "plain"), event["message"]]
-            for run in subject.runs
-            for event in run.events()
-            if event["kind"] not in _USUAL
-        ]
-        heads = ["run", "kind", "event"]
+    single, left_out = subject.single, _USUAL if subject.single is None else {EventKind.SNAPSHOT}
+    rows = []
+    for run in subject.runs:
+        for event in run.events():
+            if event["kind"] not in left_out:
+                first = run.name
+                if single is not None:
+                    first = format_seconds(max(0.0, event["time"] - run.events()[0]["time"]))
+                rows.append([first, badge(event["kind"], "plain"), event["message"]])
     if not rows:
         return None
-    note = f"Decisions, fallbacks, retries and warnings of the run.{_count_snapshots(single)}"
+    note = "Decisions, fallbacks, retries and warnings of the run."
+    count = 0 if single is None else sum(event["kind"] == EventKind.SNAPSHOT for event in single.events())
+    if count:
+        note += f" {count:,} snapshot{' is' if count == 1 else 's are'} not listed."
     if len(rows) > _MOST_EVENTS:
         note += f" The first {_MOST_EVENTS} of {len(rows):,}; {files.EVENTS} has the rest."
+    heads = ["run" if single is None else "time", "kind", "event"]
     shown = table(heads, rows[:_MOST_EVENTS], class_="events" if single is not None else None)
     return section("Events", shown if single is not None else disclosure(f"{len(rows):,} events", shown), note=note)
 
 
-def _count_snapshots(run: ShownRun | None) -> str:
-    """' 3 snapshots are not listed.', or '' where there is none."""
-    count = 0 if run is None else sum(event["kind"] == EventKind.SNAPSHOT for event in run.events())
-    return f" {count:,} snapshot{' is' if count == 1 else 's are'} not listed." if count else ""
-
-
-def _after(run: ShownRun, time: float) -> str:
-    return format_seconds(max(0.0, time - run.events()[0]["time"]))
-
-
 def show_sources(subject: ReportSubject) -> Html | None:
-    parts: list[Html] = []
-    if subject.comparison is not None and subject.comparison.command:
-        parts.append(command_line(mask_text(subject.comparison.command)))
-    if subject.comparison is not None:
-        parts += _describe_matrix(subject)
+    parts, shown, comparison = list[Html](), subject.runs, subject.comparison
+    if comparison is not None:
+        parts += [command_line(mask_text(comparison.command))] if comparison.command else []
+        rows = [
+            [candidate.name, candidate.kind, element("code", " ".join(candidate.overrides) or "–")]
+            for candidate in comparison.matrix.candidates
+        ]
+        parts.append(disclosure("Candidates", table(["candidate", "kind", "overrides"], rows)))
+        parts.append(disclosure("Recipe of all candidates", code(mask_text(comparison.matrix.recipe))))
         shown = [runs[0] for runs in subject.groups.values()]  # its other trials differ in the seed only
-    else:
-        shown = subject.runs
     for run in shown[:_MOST_RUNS]:
         parts += _describe(run, subject)
     if len(shown) > _MOST_RUNS:
         parts.append(element("p", f"{len(shown) - _MOST_RUNS} more runs are not listed here.", class_="note"))
     return section("How to reproduce", *parts) if parts else None
-
-
-def _describe_matrix(subject: ReportSubject) -> list[Html]:
-    assert subject.comparison is not None
-    candidates = subject.comparison.matrix.candidates
-    rows = [
-        [candidate.name, candidate.kind, element("code", " ".join(candidate.overrides) or "–")]
-        for candidate in candidates
-    ]
-    recipe = mask_text(subject.comparison.matrix.recipe)
-    return [
-        disclosure("Candidates", table(["candidate", "kind", "overrides"], rows)),
-        disclosure("Recipe of all candidates", code(recipe)),
-    ]
 
 
 def _describe(run: ShownRun, subject: ReportSubject) -> list[Html]:
