@@ -55,11 +55,9 @@ class GpuReader(Protocol):
 
     def read(self) -> list[records.GpuReading]:
         """One reading for each GPU, in the order of `gpus`."""
-        ...
 
     def close(self) -> None:
         """Release the library."""
-        ...
 
 
 class NoReadings(Exception):

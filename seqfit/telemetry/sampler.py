@@ -27,7 +27,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TextIO
 
 from seqfit.errors import describe_exit
@@ -114,9 +113,7 @@ class SamplerProcess:
                 self._start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._process is not None:
             with optional_work(EventKind.TELEMETRY, "how sampling ended is not known", self._report):
                 self._stop(self._process)

@@ -80,15 +80,11 @@ class NonFiniteHandler:
             values = {"gradient norm": "non-finite"} if math.isfinite(seen.loss) else {"loss": str(seen.loss)}
             self._writer.event(records.NonFiniteEvent(seen.step, "skipped", values, seen.rows))
             return
-        where = self._find_where(seen)
+        where = None
+        if not self._step.parallel.saves_shards:  # each rank runs its share again, for which it needs whole weights
+            found = self._world.all_gather(find_first_overflow(self._step, self._loader.load(seen.rows)))
+            where = next((place for place in found if place != NOWHERE), NOWHERE)
         raise TrainingFailed(*explain_nan(seen.step, seen.loss, self._step.precision.name, where))
-
-    def _find_where(self, seen: SeenStep) -> str | None:
-        """Each rank runs its share of the batch again; not possible where ranks hold shards of the weights."""
-        if self._step.parallel.saves_shards:
-            return None
-        found = self._world.all_gather(find_first_overflow(self._step, self._loader.load(seen.rows)))
-        return next((where for where in found if where != NOWHERE), NOWHERE)
 
 
 class _Found(Exception):

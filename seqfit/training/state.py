@@ -156,7 +156,10 @@ class TrainingState:
             "random": read_host_states(),
             "scaler": None if step.scaler is None else step.scaler.state_dict(),
             "schedule": self.schedule.read_state(),
-            "best": {name: _to_json(value) for name, value in asdict(self.best).items()},
+            "best": {
+                name: None if isinstance(value, float) and not math.isfinite(value) else value
+                for name, value in asdict(self.best).items()
+            },
             "micro_batch_tokens": self.setup.loader.rule.tokens,
             "evaluation": {name: getattr(self.generator, name) for name in _EVALUATION_SIZES},
             "nonfinite": self.nonfinite.read_state(),
@@ -195,10 +198,14 @@ class TrainingState:
         self.is_best = facts["is_best"]
 
     def _read_live(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """Trainable weights and optimizer state, not copied, by their names in a snapshot; and the state's numbers."""
+        """Trainable weights, saved buffers and optimizer state, not copied, by their names in a snapshot; and the
+        state's numbers."""
         step = self.setup.step
         state, values = step.parallel.read_state(step.optimizer, step.model)
-        tensors = {f"model/{name}": tensor for name, tensor in _read_model_tensors(step.model).items()}
+        trainable = {name: weight.detach() for name, weight in step.model.named_parameters() if weight.requires_grad}
+        saved = step.model.state_dict()
+        buffers = {name: buffer for name, buffer in step.model.named_buffers() if name in saved}
+        tensors = {f"model/{name}": tensor for name, tensor in (trainable | buffers).items()}
         return tensors | {f"optimizer/{name}": tensor for name, tensor in state.items()}, values
 
 
@@ -255,13 +262,6 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _find_packages(setup: TrainingSetup) -> list[str]:
-    """Packages whose versions affect what a step of this run computes."""
-    eight_bit = ["bitsandbytes", "torchao"] if setup.strategy.optimizer == "8bit" else []
-    deepspeed = ["deepspeed"] if setup.strategy.sharding != "fsdp2" else []
-    return ["torch", "transformers", "seqfit", "peft", *eight_bit, *deepspeed]
-
-
 def identify_step(setup: TrainingSetup) -> dict[str, Any]:
     """What must be the same for an exact resume, and is not in the snapshot itself.
 
@@ -269,6 +269,9 @@ def identify_step(setup: TrainingSetup) -> dict[str, Any]:
     """
     device = setup.step.precision.device
     on_gpu, versions = device.type == "cuda", collect_versions()
+    packages = ["torch", "transformers", "seqfit", "peft"]  # that affect what a step of this run computes
+    packages += ["bitsandbytes", "torchao"] if setup.strategy.optimizer == "8bit" else []
+    packages += ["deepspeed"] if setup.strategy.sharding != "fsdp2" else []
     return {
         "data": setup.data_fingerprint,
         "recipe": _hash(setup.recipe.model_dump_json(exclude={"strategy"})),
@@ -277,7 +280,7 @@ def identify_step(setup: TrainingSetup) -> dict[str, Any]:
         "processes": setup.world.size,
         "threads": None if on_gpu else torch.get_num_threads(),
         "precision": setup.step.precision.name,
-        **{name: versions.get(name) for name in _find_packages(setup)},
+        **{name: versions.get(name) for name in packages},
         "frozen weights": setup.frozen_bits,
     }
 
@@ -291,14 +294,3 @@ def find_state_differences(snapshot: Snapshot, setup: TrainingSetup) -> dict[str
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _read_model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Trainable weights, and buffers that are part of the model's state; each once."""
-    trainable = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
-    saved = model.state_dict()
-    return trainable | {name: buffer for name, buffer in model.named_buffers() if name in saved}
-
-
-def _to_json(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -135,7 +135,11 @@ def _resolve_recipe(given: Given, *, resume: bool) -> Resolved:
 
 
 def _train_in(world: World, command: _Command, view: TrainingView) -> Run:
-    path = _find_run_directory(command, world)
+    chosen: str | None = None  # the run directory, as the first process finds or chooses it
+    if world.is_first:
+        earlier = find_earlier(command.name, command.out, command.given.place) if command.resume else None
+        chosen = str(command.out or files.new_run(command.name) if earlier is None else earlier.path)
+    path = Path(world.broadcast(chosen))
     manifest = Run(path).manifest if world.is_first and (path / files.MANIFEST).is_file() else None
     manifest = world.broadcast(manifest)
     is_ours = manifest is not None and world.launch is not None and manifest.get("launch") == world.launch
@@ -144,15 +148,6 @@ def _train_in(world: World, command: _Command, view: TrainingView) -> Run:
     elif command.resume or manifest.get("status") != FINISHED:  # else the group was restarted for nothing
         _continue(Run(path), command, view, world)
     return Run(path)
-
-
-def _find_run_directory(command: _Command, world: World) -> Path:
-    """As the first process finds or chooses it."""
-    path: Path | None = None
-    if world.is_first:
-        earlier = find_earlier(command.name, command.out, command.given.place) if command.resume else None
-        path = command.out or files.new_run(command.name) if earlier is None else earlier.path
-    return Path(world.broadcast(None if path is None else str(path)))
 
 
 def _begin(path: Path, command: _Command, view: TrainingView, world: World) -> None:
@@ -178,8 +173,11 @@ def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> 
     limited = limited_memory(command.memory_limit_bytes, resolved.device, world.local_size)
     with contextlib.closing(writer), limited as limit_bytes:
         check_unfinished(run)  # once more, now that nobody else writes it
-        if world.is_first:
-            _record_notes(run, writer)
+        if world.is_first:  # what processes that died have left behind becomes events
+            notes = RankNotes(run.path)
+            for note in notes.read():
+                writer.event(note)
+            notes.remove()
         setup, _ = build_setup(resolved, view, limit_bytes, world)
         snapshot = _find_snapshot(run, writer, world)
         changed = None if snapshot is None else check_exact(run.path, snapshot, setup)
@@ -188,22 +186,12 @@ def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> 
         begin = 0 if snapshot is None else snapshot.step
         found = find_smaller_micro_batches(run.events() if world.is_first else [], after=begin)
         splits = dict(world.broadcast(list(found.items())))
-        if snapshot is None:
-            writer.drop_records_after(-1)
-        else:
-            writer.drop_records_after(snapshot.step, evaluation_is_due=snapshot.facts["evaluation_is_due"])
+        is_due = snapshot is not None and snapshot.facts["evaluation_is_due"]
+        writer.drop_records_after(-1 if snapshot is None else snapshot.step, evaluation_is_due=is_due)
         writer.event(records.ResumeEvent(begin))
         resumed = [*run.manifest.get("resumed", []), time.time()]
         writer.write_manifest(status="running", ended=None, processes=world.size, resumed=resumed)
         _train(setup, writer, view, lambda live: live.resume(snapshot, splits))
-
-
-def _record_notes(run: Run, writer: RunWriter) -> None:
-    """What processes that died have left behind becomes events."""
-    notes = RankNotes(run.path)
-    for note in notes.read():
-        writer.event(note)
-    notes.remove()
 
 
 def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None:
