@@ -56,10 +56,9 @@ def read_lengths(run: ShownRun) -> Iterator[tuple[str, str, LengthSummary]]:
 def _draw(split: str, side: str, summary: LengthSummary, before: str) -> Html:
     total = sum(summary.counts)
     drawn = draw_histogram(summary.bins, [count / total for count in summary.counts])
-    truncated = (
-        "" if summary.limit is None else f", {format_share(summary.truncated_share)} truncated at {summary.limit:,}"
-    )
-    note = f"mean {summary.mean:,.0f}, 95% have at most {summary.p95:,}, longest {summary.maximum:,}{truncated}"
+    note = f"mean {summary.mean:,.0f}, 95% have at most {summary.p95:,}, longest {summary.maximum:,}"
+    if summary.limit is not None:
+        note += f", {format_share(summary.truncated_share)} truncated at {summary.limit:,}"
     return figure(drawn, f"{before}{split}, {side}", note, name=f"lengths-{split}-{side}")
 
 

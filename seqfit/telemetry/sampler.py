@@ -76,10 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     stop = threading.Event()
     threading.Thread(target=wait_for_closing, args=(sys.stdin.fileno(), stop), daemon=True).start()
     host = HostReader(given.pid)
-    openers: list[ReaderOpener] = (
-        [NvmlReader, AmdReader] if given.replay is None else [lambda: RecordedReader(given.replay)]
-    )
-    gpus, reason = open_gpu_reader(openers)
+    replay: list[ReaderOpener] = [lambda: RecordedReader(given.replay)]
+    gpus, reason = open_gpu_reader([NvmlReader, AmdReader] if given.replay is None else replay)
     sensors = {"hz": given.hz, "gpus": [asdict(gpu) for gpu in gpus.gpus] if gpus is not None else []}
     write_json(given.folder / files.SENSORS, sensors | {"absent": {"gpus": reason} if reason else {}})
     with open(given.folder / files.TELEMETRY, "a", encoding="utf-8") as stream:

@@ -162,8 +162,6 @@ def track(
     check_tool(to)
     folders = [run.path if isinstance(run, Run) else Path(run) for run in runs]
     opener = partial(open_tracker, to)
-    if follow:
-        return follow_runs(
-            [Following(folder, opener, project, patience_seconds=patience_seconds) for folder in folders]
-        )
-    return export_runs(folders, opener, project)
+    if not follow:
+        return export_runs(folders, opener, project)
+    return follow_runs([Following(folder, opener, project, patience_seconds=patience_seconds) for folder in folders])

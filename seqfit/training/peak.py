@@ -178,9 +178,8 @@ def _measure(batch: GlobalBatch) -> Iterator[tuple[_Measure, int]]:
         pairs = micro_batch.tokens**2 // micro_batch.examples  # padded to the longest
         if micro_batch.source_lengths is not None:
             targets = micro_batch.target_lengths or (0,) * micro_batch.examples
-            pairs = sum(
-                (source + target) ** 2 for source, target in zip(micro_batch.source_lengths, targets, strict=True)
-            )
+            both = zip(micro_batch.source_lengths, targets, strict=True)
+            pairs = sum((source + target) ** 2 for source, target in both)
         yield ("pairs", is_only), pairs
 
 

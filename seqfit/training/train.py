@@ -344,9 +344,8 @@ def _measure_largest(peak: PeakObserver, compared: PredictionOutcome, writer: Ru
     if repeated == 0:
         return compared
     if repeated is None:
-        writer.event(
-            EventKind.MEMORY, "OOM while the largest step was repeated to measure its peak: the peak is unknown"
-        )
+        lost = "OOM while the largest step was repeated to measure its peak: the peak is unknown"
+        writer.event(EventKind.MEMORY, lost)
     compared = replace(
         compared,
         measured_peak_bytes=peak.peak_bytes,
