@@ -41,11 +41,11 @@ def write_data_page(report: DataReport, out: Path) -> Path:
     parts = [
         _header(report),
         _headline(report) if report.splits else None,
-        _open_question(report),
+        _open_question(report.open_question) if report.open_question is not None else None,
         _findings(report) if report.splits else None,
-        _guessed(report),
-        _columns(report),
-        _first_rows(report),
+        _guessed(report) if report.guessed else None,
+        _columns(report) if report.columns else None,
+        _first_rows(report) if report.first_rows else None,
         _classes(report),
         _lengths(report.splits, report.unit) if report.splits else None,
         _examples(report.splits[0]) if report.splits else None,
@@ -53,7 +53,7 @@ def write_data_page(report: DataReport, out: Path) -> Path:
         _vocabulary(report.splits),
         _round_trip(report.splits),
         _repeats(report) if report.splits else None,
-        _left_out(report),
+        _left_out(report) if report.left_out else None,
         _baseline(report),
         section("Notes", bullets(report.events)) if report.events else None,
     ]
@@ -85,23 +85,17 @@ def _headline(report: DataReport) -> Html:
     return section("Overview", tiles(shown))
 
 
-def _open_question(report: DataReport) -> Html | None:
-    if report.open_question is None:
-        return None
-    lines = Html("<br>".join(map(markup, report.open_question.splitlines())))
+def _open_question(text: str) -> Html:
+    lines = Html("<br>".join(map(markup, text.splitlines())))
     return section("To be decided", bullets([lines], class_="findings"))
 
 
-def _guessed(report: DataReport) -> Html | None:
-    if not report.guessed:
-        return None
+def _guessed(report: DataReport) -> Html:
     note = "There is no recipe. An ambiguous guess stops with a question."
     return section("Guessed", bullets(report.guessed), note=note)
 
 
-def _columns(report: DataReport) -> Html | None:
-    if not report.columns:
-        return None
+def _columns(report: DataReport) -> Html:
     rows = [
         [
             column.name,
@@ -118,9 +112,7 @@ def _columns(report: DataReport) -> Html | None:
     return section("Columns", table(names, rows, class_="columns"), note=f"In the first {described:,} rows.")
 
 
-def _first_rows(report: DataReport) -> Html | None:
-    if not report.first_rows:
-        return None
+def _first_rows(report: DataReport) -> Html:
     names = list(dict.fromkeys(name for row in report.first_rows for name in row))
     rows = [[row.get(name, "") for name in names] for row in report.first_rows]
     return section("First rows", table(names, rows, class_="columns"))
@@ -143,9 +135,7 @@ def _classes(report: DataReport) -> Html | None:
     return section("Labels", element("div", figure(drawn, title, name="labels"), cells, class_="figures"))
 
 
-def _left_out(report: DataReport) -> Html | None:
-    if not report.left_out:
-        return None
+def _left_out(report: DataReport) -> Html:
     rows = [[entry.split, f"{entry.rows:,}", entry.cause, ", ".join(entry.examples)] for entry in report.left_out]
     note = "Rows that can't be used, by cause, with the first few of each."
     return section("Rows left out", table(["split", "rows", "cause", "first"], rows), note=note)

@@ -52,7 +52,6 @@ def markup(value: object) -> Html:
 
 
 def join(parts: Iterable[object]) -> Html:
-    """One after the other, each as markup."""
     return Html("\n".join(markup(part) for part in parts))
 
 

@@ -18,17 +18,15 @@ from seqfit.comparison import records
 from seqfit.errors import RunError, SeqfitError, TrainingFailed
 from seqfit.reporting.advice import show_advice, show_profile
 from seqfit.reporting.comparison import show_checklist, show_pareto, show_results
+from seqfit.reporting.costs import show_memory, show_time
 from seqfit.reporting.curves import show_curves
 from seqfit.reporting.html import Html, render_page, section
-from seqfit.reporting.lengths import show_left_out, show_lengths
 from seqfit.reporting.machine import show_machine
-from seqfit.reporting.memory import show_memory
 from seqfit.reporting.overview import show_facts, show_gaps, show_header, show_overview
 from seqfit.reporting.scaling import show_scaling
 from seqfit.reporting.scores import show_predictions, show_quality, show_scores
-from seqfit.reporting.sources import show_events, show_sources
+from seqfit.reporting.sources import show_events, show_left_out, show_lengths, show_sources
 from seqfit.reporting.subject import SCALING, ReportSubject, find_runs, read_report_subject
-from seqfit.reporting.time import show_time
 from seqfit.rundir import Run, files, write_text
 
 # In the order of a reader's questions: the result, is it fair, how did it go, what did it cost, what can I change.

@@ -1,25 +1,97 @@
-"""How to reproduce a run (command, recipe, strategy, environment, manifest), and its events.
+"""The end of a page: the data of a run, its events, and how to reproduce it.
 
-In: a subject. Out: two sections. Secrets in commands and addresses are masked. Several runs have folded recipes and one
-table of events.
+In: a subject. Out: sections. From the manifest, a histogram of token lengths for each split and side, and the rows that
+were left out, by split, source and cause; runs on the same data are shown once, and a run without recorded lengths gets
+the command that shows them. Command, recipe, strategy, environment and manifest, with secrets in commands and addresses
+masked. Several runs have folded recipes and one table of events.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import PurePath
 
+from seqfit.inspection import LengthSummary
 from seqfit.recipe import dump_recipe
-from seqfit.reporting.html import Html, badge, code, command_line, disclosure, element, section, table
+from seqfit.reporting.charts import draw_histogram
+from seqfit.reporting.html import (
+    Html,
+    badge,
+    code,
+    command_line,
+    disclosure,
+    element,
+    figure,
+    figures,
+    folded,
+    section,
+    table,
+)
 from seqfit.reporting.runs import ShownRun, inner, number
 from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir import EventKind, files, mask_text
-from seqfit.units import format_bytes, format_seconds
+from seqfit.system import quote
+from seqfit.units import format_bytes, format_seconds, format_share
 
+_MOST_KINDS = 4  # of data, on one page
 _MOST_EVENTS = 200
 _MOST_RUNS = 24  # whose recipes are written out; the others have theirs in their directories
 # What every run has.
 _USUAL = {EventKind.PLAN, EventKind.PRECISION, EventKind.PREDICTION, EventKind.SNAPSHOT}
+
+
+def show_lengths(subject: ReportSubject) -> Html | None:
+    if not subject.runs:
+        return None
+    kinds: dict[str, tuple[str, ShownRun]] = {}  # one group and run for each data set
+    for group, runs in subject.groups.items():
+        kinds.setdefault(repr(inner(runs[0].manifest, "data").get("lengths")), (group, runs[0]))
+    drawn = []
+    for group, run in list(kinds.values())[:_MOST_KINDS]:
+        before = f"{group}: " if len(kinds) > 1 else ""
+        for split, side, found in read_lengths(run):
+            total = sum(found.counts)
+            note = f"mean {found.mean:,.0f}, 95% have at most {found.p95:,}, longest {found.maximum:,}"
+            if found.limit is not None:
+                note += f", {format_share(found.truncated_share)} truncated at {found.limit:,}"
+            chart = draw_histogram(found.bins, [count / total for count in found.counts])
+            drawn.append(figure(chart, f"{before}{split}, {side}", note, name=f"lengths-{split}-{side}"))
+    if not drawn:
+        recipe = subject.runs[0].path / files.RECIPE
+        return section("Data", note=f"The manifest has no token lengths; seqfit data {quote(recipe)} shows them.")
+    note = "Token lengths of the training data. The last bar holds everything longer."
+    return section("Data", figures(drawn), note=note)
+
+
+def read_lengths(run: ShownRun) -> Iterator[tuple[str, str, LengthSummary]]:
+    """Split, side and summary; summaries of an unknown form are skipped."""
+    lengths = inner(inner(run.manifest, "data"), "lengths")
+    for split in lengths:
+        for side, given in inner(lengths, split).items():
+            try:
+                summary = LengthSummary(**given)
+                is_known = sum(summary.counts) > 0 and len(summary.bins) == len(summary.counts)
+            except TypeError:
+                continue
+            if is_known:
+                yield str(split), str(side), summary
+
+
+def show_left_out(subject: ReportSubject) -> Html | None:
+    found: dict[str, list[object]] = {}
+    for run in subject.runs:
+        given = inner(run.manifest, "data").get("left_out")
+        for record in given if isinstance(given, list) else []:
+            examples = [element("div", f"row {place}: ", folded(str(why))) for place, why in record["examples"]]
+            names = [str(record[name]) for name in ("split", "source", "cause")]
+            share = format_share(record["rows"] / record["of"])
+            found.setdefault(repr(record), [*names, f"{record['rows']:,}", share, element("div", *examples)])
+    if not found:
+        return None
+    note = "They can't be read, or don't fit the task; data.max_bad_rows is the largest share that may be left out."
+    columns = ["split", "data", "cause", "rows", "share", "first rows"]
+    return section("Rows left out", table(columns, found.values()), note=note)
 
 
 def show_events(subject: ReportSubject) -> Html | None:

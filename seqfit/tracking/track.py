@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -73,48 +73,40 @@ class Export:
         self._tracker.scalars(values, entry.step, entry.time)
 
 
+@dataclass(eq=False)
 class Following:
     """An export that is repeated until the run has ended."""
 
-    def __init__(
-        self,
-        folder: Path,
-        open_tracker: TrackerOpener,
-        project: str,
-        *,
-        patience_seconds: float = _PATIENCE_SECONDS,
-        is_abandoned: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._folder = folder
-        self._open_tracker = open_tracker
-        self._project = project
-        self._patience_seconds = patience_seconds
-        self._is_abandoned = is_abandoned  # True once the training process is known to be gone
-        self._export: Export | None = None
-        self._last_record = time.monotonic()
+    folder: Path
+    open_tracker: TrackerOpener
+    project: str
+    patience_seconds: float = _PATIENCE_SECONDS
+    is_abandoned: Callable[[], bool] = bool  # True once the training process is known to be gone
+    export: Export | None = field(default=None, init=False)
+    last_record: float = field(default_factory=time.monotonic, init=False)
 
     def poll(self) -> Sent | None:
         """Send what is new; the result once there is nothing left to wait for."""
-        abandoned = self._is_abandoned()  # before reading, so that all that was written until then is read
-        timed_out = time.monotonic() - self._last_record > self._patience_seconds
-        if self._export is None:
-            if not (self._folder / files.MANIFEST).is_file() and not (abandoned or timed_out):
+        abandoned = self.is_abandoned()  # before reading, so that all that was written until then is read
+        timed_out = time.monotonic() - self.last_record > self.patience_seconds
+        if self.export is None:
+            if not (self.folder / files.MANIFEST).is_file() and not (abandoned or timed_out):
                 return None
-            self._export = Export(Run(self._folder), self._open_tracker, self._project)
-            self._last_record = time.monotonic()
+            self.export = Export(Run(self.folder), self.open_tracker, self.project)
+            self.last_record = time.monotonic()
             timed_out = False
-        status = self._export.run.status
+        status = self.export.run.status
         over = abandoned or timed_out or status != "running"
-        if self._export.send(final=over):
-            self._last_record = time.monotonic()
-        return self._export.finish(_DIED if status == "running" else status) if over else None
+        if self.export.send(final=over):
+            self.last_record = time.monotonic()
+        return self.export.finish(_DIED if status == "running" else status) if over else None
 
     def stop(self) -> Sent | None:
         """Send what is there; the run goes on."""
-        if self._export is None:
+        if self.export is None:
             return None
-        self._export.send(final=True)
-        return self._export.finish(self._export.run.status)
+        self.export.send(final=True)
+        return self.export.finish(self.export.run.status)
 
 
 def export_runs(folders: Sequence[Path], open_tracker: TrackerOpener, project: str) -> list[Sent]:

@@ -36,8 +36,6 @@ from seqfit.training.view import TrainingView
 
 @dataclass(frozen=True)
 class StepWork:
-    """The FLOPs of a step, and the peak rate of its device."""
-
     loader: Loader | None = None
     shape: ModelShape | None = None
     peak_flops_per_second: float | None = None

@@ -49,8 +49,6 @@ _HEAD_REACHES = (0.02, 20.0)  # standard deviations of scores that a head fits a
 
 @dataclass(frozen=True)
 class Resolved:
-    """A recipe with the strategy that it states and the device of this process."""
-
     recipe: Recipe
     strategy: Strategy  # where the recipe states none: the default one, which a plan may replace
     device: torch.device
@@ -67,8 +65,6 @@ def resolve_recipe(recipe: Recipe, notes: Sequence[str] = ()) -> Resolved:
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """All that a run trains with, built and checked before the first step."""
-
     recipe: Recipe
     strategy: Strategy
     task: Task
