@@ -163,7 +163,11 @@ def _lengths(splits: Sequence[SplitReport], unit: str) -> Html:
     rows, drawn = [], []
     for split in splits:
         for side, lengths in split.sides:
-            rows.append([split.name, side, *_length_cells(lengths, has_limits)])
+            row = [split.name, side, f"{lengths.minimum:,}", f"{lengths.mean:,.1f}", f"{lengths.median:,.0f}"]
+            row += [f"{length:,}" for length in (lengths.p95, lengths.p99, lengths.maximum)]
+            if has_limits:
+                row += ["–" if lengths.limit is None else f"{lengths.limit:,}", format_share(lengths.truncated_share)]
+            rows.append(row)
             note = f"longest {lengths.maximum:,}"
             if has_limits and lengths.limit is None:
                 note += ", no limit"
@@ -196,19 +200,6 @@ def draw_length_histogram(lengths: LengthSummary, unit: str = "tokens") -> go.Fi
     if lengths.limit is not None:
         beyond = sum(edge <= lengths.limit for edge in lengths.edges[:-1]) - 1
     return draw_histogram(lengths.bins, [count / total for count in lengths.counts], limit_bin=beyond, unit=unit)
-
-
-def _length_cells(lengths: LengthSummary, has_limits: bool) -> list[str]:
-    limit = "–" if lengths.limit is None else f"{lengths.limit:,}"
-    return [
-        f"{lengths.minimum:,}",
-        f"{lengths.mean:,.1f}",
-        f"{lengths.median:,.0f}",
-        f"{lengths.p95:,}",
-        f"{lengths.p99:,}",
-        f"{lengths.maximum:,}",
-        *([limit, format_share(lengths.truncated_share)] if has_limits else []),
-    ]
 
 
 def _examples(split: SplitReport) -> Html:

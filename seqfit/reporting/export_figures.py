@@ -65,7 +65,14 @@ def export_figures(title: str, parts: Sequence[Html], folder: Path) -> list[Path
             )
         pdf = _print_pictures(pictures, browser, Path(scratch))
         try:
-            return _write_files(pictures, pdf, folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            written = []
+            for picture in pictures:
+                for suffix, content in (("svg", picture.svg.encode()), ("png", picture.png)):
+                    written.append(folder / f"{picture.name}.{suffix}")
+                    written[-1].write_bytes(content)
+            (folder / PDF).write_bytes(pdf)
+            return [*written, folder / PDF]
         except OSError as error:
             raise RunError(
                 f"'{folder}' can't be written to ({error.strerror})",
@@ -121,17 +128,6 @@ def _print_pictures(pictures: Sequence[Picture], browser: str, scratch: Path) ->
     if not (scratch / PDF).is_file():
         raise _browser_failure(browser, "it printed nothing")
     return (scratch / PDF).read_bytes()
-
-
-def _write_files(pictures: Sequence[Picture], pdf: bytes, folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for picture in pictures:
-        for suffix, content in (("svg", picture.svg.encode()), ("png", picture.png)):
-            written.append(folder / f"{picture.name}.{suffix}")
-            written[-1].write_bytes(content)
-    (folder / PDF).write_bytes(pdf)
-    return [*written, folder / PDF]
 
 
 def _run_browser(browser: str, options: Sequence[str], page: Path) -> str:
