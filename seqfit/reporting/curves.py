@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -195,18 +195,14 @@ class EvaluationBand:
 
 def find_bands(run: ShownRun, track: Track) -> list[EvaluationBand]:
     """By kind; at most as many as can be distinguished."""
-    bands = [*_find_evaluations(run, track), *_find_snapshots(run, track)]
+    bands = []
+    for record in chain.from_iterable(run.by_split.values()):
+        if seconds := number(record, "seconds"):
+            end = track.minutes(record["time"])
+            bands.append(EvaluationBand("evaluation", end - seconds / 60, end, ACCENT))
+    bands += _find_snapshots(run, track)
     longest = sorted(bands, key=lambda band: band.begin - band.end)[:_MOST_BANDS]
     return sorted(longest, key=lambda band: (band.what, band.begin))
-
-
-def _find_evaluations(run: ShownRun, track: Track) -> Iterator[EvaluationBand]:
-    for records in run.by_split.values():
-        for record in records:
-            seconds = number(record, "seconds")
-            if seconds:
-                end = track.minutes(record["time"])
-                yield EvaluationBand("evaluation", end - seconds / 60, end, ACCENT)
 
 
 def _find_snapshots(run: ShownRun, track: Track) -> Iterator[EvaluationBand]:

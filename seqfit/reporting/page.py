@@ -83,14 +83,12 @@ def report(run_or_paths: Run | str | Path | Sequence[str | Path], out: Path | No
 def build_parts(paths: Sequence[Path]) -> tuple[str, list[Html]]:
     """The title of the browser tab, and the sections. Never fails on what it finds, and imports no torch."""
     subject = read_report_subject(paths)
-    parts = [_build(name, build, subject) for name, build in _PARTS.items()]
-    return f"{subject.title} · seqfit", [part for part in parts if part is not None]
-
-
-def _build(name: str, build: Callable[[ReportSubject], Html | None], subject: ReportSubject) -> Html | None:
-    """A section, or a note where its records are not what a run writes: a file may hold any JSON."""
-    try:
-        return build(subject)
-    except (SeqfitError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
-        what = f"{type(error).__name__}: {error}"
-        return section(f"Not shown: {name}", note=f"A file is corrupted ({what}).")
+    parts = []
+    for name, build in _PARTS.items():
+        try:
+            part = build(subject)
+        except (SeqfitError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
+            what = f"{type(error).__name__}: {error}"  # records are not what a run writes: a file may hold any JSON
+            part = section(f"Not shown: {name}", note=f"A file is corrupted ({what}).")
+        parts += [part] if part is not None else []
+    return f"{subject.title} · seqfit", parts

@@ -251,7 +251,10 @@ class Track:
         for before, record in zip(self._steps, steps, strict=False):
             rate = number(record, "tokens_per_second") or 0.0
             self._tokens.append(self._tokens[-1] + rate * record["step_seconds"] * (record["step"] - before))
-        self._start = _find_start(run)
+        started, first = number(run.manifest, "started"), next(iter(run.steps()), None)
+        if started is None:  # the first record's first step
+            started = 0.0 if first is None else first["time"] - first["step_seconds"] * first["step"]
+        self._start = started
         self._pauses = list(find_run_pauses(run))
 
     def place(self, record: JsonRecord, axis: Axis) -> float:
@@ -272,15 +275,6 @@ class Track:
         """Place and value of each record that has one; a non-finite loss leaves a gap."""
         found = [(self.place(record, axis), value_of(record, name)) for record in records]
         return [(place, value) for place, value in found if value is not None]
-
-
-def _find_start(run: ShownRun) -> float:
-    """When it was started, or else the first record's first step."""
-    started = number(run.manifest, "started")
-    if started is not None:
-        return started
-    first = next(iter(run.steps()), None)
-    return 0.0 if first is None else first["time"] - first["step_seconds"] * first["step"]
 
 
 def find_run_pauses(run: ShownRun) -> Iterable[tuple[float, float]]:
