@@ -11,8 +11,6 @@ of 100,000 steps is as small as one of a short run:
 
 Bars are horizontal, so that long names can be read on a phone, the first on top:
 
-    draw_stacks({"baseline": {"forward": 1.0, "backward": 2.0}, "bf16": {"forward": .6, "backward": 1.1}}, ...)
-
     baseline  |forward |backward        |
     bf16      |forwa|backward |
 

@@ -22,7 +22,6 @@ from seqfit.comparison import (
     HERE,
     CandidateResult,
     Comparison,
-    Prediction,
     find_cell,
     find_quantity,
     list_by_weight,
@@ -85,7 +84,17 @@ def _list_predicted(comparison: Comparison) -> list[tuple[str, Html]]:
     for device in dict.fromkeys(one.device for one in every):
         found = [one for one in every if one.device == device]
         heads = ["candidate", "", "peak memory", "time per step", "tokens/s"]
-        content = [table(heads, [_predicted_cells(one, device) for one in found])]
+        rows = [
+            [
+                one.candidate if one.target == device else f"{one.candidate}, on {one.target}",
+                {True: badge("fits", "good"), False: badge("does not fit", "bad"), None: "–"}[one.fits],
+                "–" if one.peak_bytes is None else format_bytes(one.peak_bytes, precise=True),
+                "–" if one.step_seconds is None else format_seconds(one.step_seconds, precise=True),
+                "–" if one.tokens_per_second is None else format_count(one.tokens_per_second),
+            ]
+            for one in found
+        ]
+        content = [table(heads, rows)]
         reasons = [f"{one.candidate}: {one.reason}" for one in found if one.reason]
         content += [bullets(reasons, class_="note")] if reasons else []
         shown.append((f"Predicted for {device}", join(content)))
@@ -160,17 +169,6 @@ def _describe_trials(comparison: Comparison) -> str:
     gpu = next((one.device for one in unmeasured if one.target != HERE and one.step_seconds is not None), "")
     predicted = f" Predictions are for {gpu}, relative to {matrix.baseline.name} on it." if gpu else ""
     return f"{counts}, {steps}. {against}{predicted}"
-
-
-def _predicted_cells(found: Prediction, device: str) -> list[object]:
-    fits = {True: badge("fits", "good"), False: badge("does not fit", "bad"), None: "–"}[found.fits]
-    return [
-        found.candidate if found.target == device else f"{found.candidate}, on {found.target}",
-        fits,
-        "–" if found.peak_bytes is None else format_bytes(found.peak_bytes, precise=True),
-        "–" if found.step_seconds is None else format_seconds(found.step_seconds, precise=True),
-        "–" if found.tokens_per_second is None else format_count(found.tokens_per_second),
-    ]
 
 
 def show_pareto(subject: ReportSubject) -> Html | None:

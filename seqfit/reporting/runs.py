@@ -179,7 +179,6 @@ class ShownRun(Run):
 
     @cached_property
     def gaps(self) -> list[str]:
-        """What is missing or corrupted."""
         resume = f"Resume it with: {self._resume}"
         died = f"the manifest says running, but no process writes the run: it was killed. {resume}"
         gaps = [died] if self.state == RUN_DIED else []

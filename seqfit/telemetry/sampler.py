@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self, TextIO
 
@@ -38,22 +38,20 @@ from seqfit.telemetry.host import HostReader
 _STOP_SECONDS = 5.0  # for the last sample: a driver may be slow to answer
 
 
+@dataclass(frozen=True)
 class Sampler:
-    """Appends readings of GPUs and host to a stream."""
-
-    def __init__(self, gpus: GpuReader | None, host: HostReader, stream: TextIO) -> None:
-        self._gpus = gpus
-        self._host = host
-        self._stream = stream
+    gpus: GpuReader | None
+    host: HostReader
+    stream: TextIO
 
     def sample(self) -> None:
         record = records.TelemetryRecord(
             time=round(time.time(), 3),
-            host=self._host.read(),
-            gpus=[] if self._gpus is None else self._gpus.read(),
+            host=self.host.read(),
+            gpus=[] if self.gpus is None else self.gpus.read(),
             sampler_cpu_seconds=round(time.process_time(), 4),
         )
-        append_record(self._stream, asdict(record))
+        append_record(self.stream, asdict(record))
 
     def run(self, hz: float, parent: int, stop: threading.Event) -> None:
         """Sample at regular times until `stop` or the parent's end; a sample that takes too long skips some."""

@@ -166,12 +166,6 @@ def limited_memory(given_bytes: int | None, device: torch.device, sharers: int =
 
     `sharers`: processes of the run on this machine. A given limit holds for each of them.
     """
-    limit_bytes = _choose_limit(given_bytes, device, sharers)
-    with contextlib.nullcontext() if limit_bytes is None else data_limit(limit_bytes):
-        yield limit_bytes
-
-
-def _choose_limit(given_bytes: int | None, device: torch.device, sharers: int) -> int | None:
     if device.type != "cpu" or not has_memory_limits():
         if given_bytes is not None:
             raise RecipeError(
@@ -179,7 +173,8 @@ def _choose_limit(given_bytes: int | None, device: torch.device, sharers: int) -
                 "it limits the memory of a process that trains on a CPU under Linux",
                 "Leave it out: the GPU's memory is the limit",
             )
-        return None
+        yield None
+        return
     used_bytes = _read_used_bytes()
     left_bytes = read_limits().left_bytes(sharers)
     # A cgroup counts what is resident; the limit counts what is mapped.
@@ -191,7 +186,8 @@ def _choose_limit(given_bytes: int | None, device: torch.device, sharers: int) -
             f"Python and its libraries already use {format_bytes(used_bytes)}",
             "Raise --memory-limit",
         )
-    return limit_bytes
+    with contextlib.nullcontext() if limit_bytes is None else data_limit(limit_bytes):
+        yield limit_bytes
 
 
 def _read_used_bytes() -> int:

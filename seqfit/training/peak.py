@@ -175,12 +175,13 @@ def _measure(batch: GlobalBatch) -> Iterator[tuple[_Measure, int]]:
         if micro_batch.decoder_ids is not None:
             yield ("targets", is_only), micro_batch.decoder_ids.numel()
         # Of tokens that attend to each other within an example, source and target taken as one sequence.
-        pairs = micro_batch.tokens**2 // micro_batch.examples  # padded to the longest
-        if micro_batch.source_lengths is not None:
-            targets = micro_batch.target_lengths or (0,) * micro_batch.examples
-            both = zip(micro_batch.source_lengths, targets, strict=True)
-            pairs = sum((source + target) ** 2 for source, target in both)
-        yield ("pairs", is_only), pairs
+        if micro_batch.source_lengths is None:  # padded to the longest
+            yield ("pairs", is_only), micro_batch.tokens**2 // micro_batch.examples
+        else:
+            both = zip(
+                micro_batch.source_lengths, micro_batch.target_lengths or (0,) * micro_batch.examples, strict=True
+            )
+            yield ("pairs", is_only), sum((source + target) ** 2 for source, target in both)
 
 
 @dataclass(frozen=True)
@@ -249,8 +250,6 @@ _SHARE = 0.05  # of a step's time is spent on it: several repeats where steps ar
 
 
 class CalibrationWorkload(Observer):
-    """A fixed workload, timed between steps."""
-
     def __init__(self) -> None:
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # training's own RNG state is unchanged
             torch.manual_seed(0)
