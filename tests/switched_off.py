@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from seqfit.strategy.schema import Strategy
-from seqfit.telemetry.recorder import SamplerProcess
+from seqfit.telemetry.sampler import SamplerProcess
 
 NO_PREDICTION = {"SEQFIT_PREDICTION": "off"}  # for the environment of a process
 

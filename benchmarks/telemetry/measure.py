@@ -25,7 +25,7 @@ import torch
 from seqfit.data.loader import GlobalBatch
 from seqfit.rundir import files
 from seqfit.rundir.reader import RecordFile
-from seqfit.telemetry.recorder import SamplerProcess
+from seqfit.telemetry.sampler import SamplerProcess
 from seqfit.telemetry.summary import _Sample, summarise_host
 from seqfit.training.setup import TrainingSetup, build_setup, resolve_recipe
 from seqfit.training.view import SilentView

@@ -14,8 +14,7 @@ from typing import Any
 
 from seqfit.profiling import Finding, find_in_run
 from seqfit.reporting.html import Html, disclosure, element, facts, join, section, table
-from seqfit.reporting.reading import JsonRecord, inner, number, read_object
-from seqfit.reporting.runs import ShownRun
+from seqfit.reporting.runs import JsonRecord, ShownRun, inner, number, read_object
 from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir import files
 from seqfit.strategy import read_strategy
@@ -58,21 +57,15 @@ def show_profile(subject: ReportSubject) -> Html | None:
     tables = list(_list_tables(profile.summary))
     opened = [part for title, content in tables[:1] for part in (element("h3", title), content)]
     folded = [disclosure(title, content) for title, content in tables[1:]]
-    return section(
-        "Profile",
-        facts(_facts(profile)),
-        *opened,
-        *folded,
-        note=f"{files.PROFILE}/{files.PROFILE_SUMMARY} of this run.",
-    )
+    note = f"{files.PROFILE}/{files.PROFILE_SUMMARY} of this run."
+    return section("Profile", facts(_facts(profile)), *opened, *folded, note=note)
 
 
 def _facts(profile: StoredProfile) -> dict[str, object]:
     summary, proof = profile.summary, profile.proof
     measured, traced = number(profile.measurement, "step_seconds"), number(summary, "step_seconds")
-    operators = number(summary, "operators_per_step")
-    peak, gained = number(inner(summary, "memory"), "peak_bytes"), number(proof, "measured_gain")
-    expected = number(inner(proof, "finding"), "gain")
+    operators, peak = number(summary, "operators_per_step"), number(inner(summary, "memory"), "peak_bytes")
+    gained, expected = number(proof, "measured_gain"), number(inner(proof, "finding"), "gain")
     return {
         "Steps traced": summary.get("steps"),
         "Time per step": "" if measured is None else f"{format_seconds(measured)}, without the profiler",
@@ -91,10 +84,8 @@ def _gpu(gpu: JsonRecord) -> str:
     parts = {name: number(gpu, name) or 0.0 for name in ("computing", "communicating", "copying", "idle")}
     causes = inner(gpu, "causes")
     why = [f"{name} {format_share(share)}" for name in causes if (share := number(causes, name) or 0.0) > 0.005]
-    shown = ", ".join(
-        f"{name} {format_share(share)}" for name, share in parts.items() if share or name != "communicating"
-    )
-    return f"{shown} (the host meanwhile: {', '.join(why)})" if why else shown
+    shown = [f"{name} {format_share(share)}" for name, share in parts.items() if share or name != "communicating"]
+    return ", ".join(shown) + (f" (the host meanwhile: {', '.join(why)})" if why else "")
 
 
 def _list_tables(summary: JsonRecord) -> Iterator[tuple[str, Html]]:
@@ -103,7 +94,11 @@ def _list_tables(summary: JsonRecord) -> Iterator[tuple[str, Html]]:
         if rows:
             yield f"{title}: {about}", table(["name", "share", "calls", "average", "total"], rows)
     modules = [
-        [str(row.get("name")), *_times(row, "forward_ns", "backward_ns"), _share(row)]
+        [
+            str(row.get("name")),
+            *(format_seconds((number(row, name) or 0.0) / 1e9) for name in ("forward_ns", "backward_ns")),
+            _share(row),
+        ]
         for row in _rows(summary, "modules")
     ]
     if modules:
@@ -129,33 +124,24 @@ def _row_cells(row: JsonRecord) -> list[str]:
     return [str(row.get("name")), _share(row), f"{calls:,.0f}", average, format_seconds(total / 1e9)]
 
 
-def _times(row: JsonRecord, *names: str) -> list[str]:
-    return [format_seconds((number(row, name) or 0.0) / 1e9) for name in names]
-
-
 def _share(row: JsonRecord) -> str:
     share = number(row, "share")
     return "–" if share is None else format_share(share)
 
 
-_HEADS = ["cause", "finding", "change", "expected gain"]
-
-
 def show_advice(subject: ReportSubject) -> Html | None:
-    if subject.single is not None:
-        return _advise_one(subject.single)
-    rows = [[name, *_cells(findings[0])] for name, runs in subject.groups.items() if (findings := find_for(runs[0])[0])]
-    note = "The finding of each run with the largest expected gain; the page of a run has all of them."
-    return section("What to change", table(["run", *_HEADS], rows), note=note) if rows else None
-
-
-def _advise_one(run: ShownRun) -> Html | None:
-    findings, is_profiled = find_for(run)
+    heads = ["cause", "finding", "change", "expected gain"]
+    if subject.single is None:
+        firsts = {name: found[0] for name, runs in subject.groups.items() if (found := find_for(runs[0])[0])}
+        rows = [[name, *_cells(finding)] for name, finding in firsts.items()]
+        note = "The finding of each run with the largest expected gain; the page of a run has all of them."
+        return section("What to change", table(["run", *heads], rows), note=note) if rows else None
+    findings, is_profiled = find_for(subject.single)
     if not findings:
         return None
     source = "From the profile of this run." if is_profiled else "From the records of this run."
-    note = f"{source} seqfit profile {quote(run.path)} --prove measures whether the first fix helps."
-    return section("What to change", table(_HEADS, map(_cells, findings)), note=note)
+    note = f"{source} seqfit profile {quote(subject.single.path)} --prove measures whether the first fix helps."
+    return section("What to change", table(heads, map(_cells, findings)), note=note)
 
 
 def find_for(run: ShownRun) -> tuple[Sequence[Finding], bool]:
@@ -171,11 +157,7 @@ def find_for(run: ShownRun) -> tuple[Sequence[Finding], bool]:
 
 def _cells(finding: Finding) -> list[object]:
     gain = "unknown" if finding.is_guess else f"{format_share(finding.gain)} of the {finding.gain_of}"
-    return [finding.cause.replace("-", " "), finding.sentence, _change(finding), gain]
-
-
-def _change(finding: Finding) -> Html:
-    """In words, and the overrides to paste."""
     lossy = " This changes the update, not only its speed." if finding.is_lossy else ""
     paste = [element("code", " ".join(finding.change))] if finding.change else []
-    return join([element("div", f"{finding.advice}.{lossy}"), *paste])
+    change = join([element("div", f"{finding.advice}.{lossy}"), *paste])
+    return [finding.cause.replace("-", " "), finding.sentence, change, gain]

@@ -11,8 +11,6 @@ of 100,000 steps is as small as one of a short run:
 
 Bars are horizontal, so that long names can be read on a phone, the first on top:
 
-    draw_stacks({"baseline": {"forward": 1.0, "backward": 2.0}, "bf16": {"forward": .6, "backward": 1.1}}, ...)
-
     baseline  |forward |backward        |
     bf16      |forwa|backward |
 
@@ -44,6 +42,7 @@ _LEAST_POINTS = 50  # of a line, however many there are
 _HOVERED = 5  # lines whose values are shown together under the pointer
 _PIXELS, _LEGEND_PIXELS = 260, 22
 _FEW_POINTS = 60  # with a marker each
+_FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 AxisUnit = Literal["bytes", "share", "number"]
 _Points = Sequence[tuple[float, float]]
 
@@ -92,12 +91,10 @@ def smooth(points: _Points, window: int) -> list[tuple[float, float]]:
 
 
 def points_of_each(lines: int) -> int:
-    """How many points each line of a chart may have."""
     return max(_LEAST_POINTS, _MOST_POINTS // max(lines, 1))
 
 
 def draw_lines(lines: Sequence[ChartLine], *, x: str, unit: AxisUnit = "number", from_zero: bool = False) -> go.Figure:
-    """Lines over the x axis `x`."""
     figure = empty_figure()
     listed: set[str] = set()
     for line in lines:
@@ -139,7 +136,6 @@ def build_trace(line: ChartLine, unit: AxisUnit, *, at_most: int, at: str) -> go
 
 
 def axis_of(unit: AxisUnit, lines: Sequence[ChartLine], *, from_zero: bool = True) -> dict[str, Any]:
-    """Range and ticks of a unit."""
     if unit == "share":
         return {"range": [0, 1.02], "tickformat": ".0%"}
     if unit == "bytes":
@@ -162,15 +158,10 @@ def empty_figure() -> go.Figure:
 
 
 def finish(figure: go.Figure, *, x: str) -> go.Figure:
-    """The house style."""
     figure.update_layout(
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        font={
-            "family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",
-            "size": 12,
-            "color": "var(--quiet)",
-        },
+        font={"family": _FONTS, "size": 12, "color": "var(--quiet)"},
         separators=".,",
         margin={"l": 8, "r": 12, "t": 10, "b": 8},
         hovermode="closest",
@@ -192,13 +183,11 @@ def draw_histogram(
     bins: Sequence[str], shares: Sequence[float], limit_bin: int | None = None, unit: str = "tokens"
 ) -> go.Figure:
     """Share of rows by length; bins beyond the limit, which are truncated, are neutral."""
-    import plotly.graph_objects as go
-
     figure = empty_figure()
     cut = len(bins) if limit_bin is None else limit_bin
     colours = [ACCENT if number <= cut else NEUTRAL for number in range(len(bins))]
     hover = f"%{{x}} {unit}: %{{y:.1%}}<extra></extra>"
-    figure.add_trace(go.Bar(x=list(bins), y=list(shares), marker={"color": colours}, hovertemplate=hover))
+    figure.add_bar(x=list(bins), y=list(shares), marker={"color": colours}, hovertemplate=hover)
     finish(figure, x=unit)
     figure.update_layout(bargap=0.12, showlegend=False)
     named = [*range(0, len(bins) - 2, 1 + len(bins) // 6), len(bins) - 1]  # more labels would overlap
@@ -211,22 +200,17 @@ def draw_histogram(
 def draw_bars(
     values: Mapping[str, float], *, highlight: str, say: Callable[[float], str] = lambda value: f"{value:.2f}"
 ) -> go.Figure:
-    """Horizontal bars with their values; one of them is highlighted."""
-    import plotly.graph_objects as go
-
     figure = empty_figure()
     names = list(values)[::-1]
-    figure.add_trace(
-        go.Bar(
-            x=[values[name] for name in names],
-            y=names,
-            orientation="h",
-            marker={"color": [ACCENT if name == highlight else NEUTRAL for name in names]},
-            text=[say(values[name]) for name in names],
-            textposition="outside",
-            cliponaxis=False,
-            hoverinfo="skip",
-        )
+    figure.add_bar(
+        x=[values[name] for name in names],
+        y=names,
+        orientation="h",
+        marker={"color": [ACCENT if name == highlight else NEUTRAL for name in names]},
+        text=[say(values[name]) for name in names],
+        textposition="outside",
+        cliponaxis=False,
+        hoverinfo="skip",
     )
     _lay(figure, most=1.2 * max(values.values(), default=1))
     return figure
@@ -243,8 +227,6 @@ def draw_stacks(
 
     Parts in `plain` are neutral, because they are totals; those in `hollow` are outlines: predicted totals.
     """
-    import plotly.graph_objects as go
-
     figure = empty_figure()
     names = list(stacks)[::-1]
     parts = list(dict.fromkeys(part for stack in stacks.values() for part in stack))
@@ -253,48 +235,30 @@ def draw_stacks(
         values = [stacks[name].get(part, 0.0) for name in names]
         colour = series_colour(coloured.index(part)) if part in coloured else NEUTRAL
         fill = "rgba(0,0,0,0)" if part in hollow else colour
-        figure.add_trace(
-            go.Bar(
-                x=values,
-                y=names,
-                name=part,
-                orientation="h",
-                marker={"color": fill, "line": {"color": colour, "width": 1.5 if part in hollow else 0}},
-                opacity=_OPACITY,
-                text=[say(value) for value in values],
-                textposition="none",
-                hovertemplate=f"{part}: %{{text}}<extra></extra>",
-            )
+        figure.add_bar(
+            x=values,
+            y=names,
+            name=part,
+            orientation="h",
+            marker={"color": fill, "line": {"color": colour, "width": 1.5 if part in hollow else 0}},
+            opacity=_OPACITY,
+            text=[say(value) for value in values],
+            textposition="none",
+            hovertemplate=f"{part}: %{{text}}<extra></extra>",
         )
     totals = [sum(stacks[name].values()) for name in names]
     ends = [f" {say(total)}" for total in totals]
-    figure.add_trace(_write_ends(names, totals, ends))
+    shown = {"mode": "text", "textposition": "middle right", "cliponaxis": False}
+    figure.add_scatter(x=totals, y=names, text=ends, **shown, showlegend=False, hoverinfo="skip")
     _lay(figure, most=max(totals, default=1))
-    figure.update_layout(barmode="stack", showlegend=len(parts) > 1, legend={"traceorder": "normal"})
     room = _AT_THE_EDGE_PIXELS + _LETTER_PIXELS * max(map(len, ends), default=0)  # also on a phone
-    figure.update_layout(margin={"r": room})
+    figure.update_layout(barmode="stack", showlegend=len(parts) > 1, legend={"traceorder": "normal"})
+    figure.update_layout(margin={"r": room}, height=bars_height(len(stacks)))
     return figure
 
 
 def bars_height(count: int) -> int:
-    """Pixels that so many bars need."""
     return _AROUND_PIXELS + _BAR_PIXELS * count
-
-
-def _write_ends(names: Sequence[str], totals: Sequence[float], ends: Sequence[str]) -> go.Scatter:
-    """The sum of each bar, after its end."""
-    import plotly.graph_objects as go
-
-    return go.Scatter(
-        x=totals,
-        y=names,
-        mode="text",
-        text=list(ends),
-        textposition="middle right",
-        cliponaxis=False,
-        showlegend=False,
-        hoverinfo="skip",
-    )
 
 
 def _lay(figure: go.Figure, *, most: float) -> None:
@@ -310,8 +274,6 @@ _POINT_PIXELS = 340
 
 @dataclass(frozen=True)
 class Point:
-    """A configuration: its peak memory and its throughput."""
-
     name: str
     peak_bytes: float
     tokens_per_second: float
@@ -329,27 +291,22 @@ def find_front(points: Sequence[Point]) -> list[Point]:
 
 
 def draw_points(points: Sequence[Point]) -> go.Figure:
-    """Memory and throughput: the best are at the top left."""
-    import plotly.graph_objects as go
-
     figure = empty_figure()
     front = find_front([point for point in points if not point.is_predicted])
     if len(front) > 1:
-        figure.add_trace(
-            go.Scatter(
-                x=[point.peak_bytes for point in front],
-                y=[point.tokens_per_second for point in front],
-                mode="lines",
-                name="Pareto-optimal",
-                line={"color": NEUTRAL, "width": 1.5, "shape": "hv", "dash": "dot"},
-                hoverinfo="skip",
-                showlegend=False,
-            )
+        figure.add_scatter(
+            x=[point.peak_bytes for point in front],
+            y=[point.tokens_per_second for point in front],
+            mode="lines",
+            name="Pareto-optimal",
+            line={"color": NEUTRAL, "width": 1.5, "shape": "hv", "dash": "dot"},
+            hoverinfo="skip",
+            showlegend=False,
         )
     has_measured = any(not point.is_predicted for point in points)
     named = [point for point in points if not (point.is_predicted and has_measured)]  # else labels would overlap
     for point in points:
-        figure.add_trace(_draw_point(point, is_named=point in named and len(named) <= _NAMED_POINTS))
+        _draw_point(figure, point, is_named=point in named and len(named) <= _NAMED_POINTS)
     finish(figure, x="peak memory")
     most = max((point.peak_bytes for point in points), default=1)
     ticks = byte_ticks(most)
@@ -359,12 +316,10 @@ def draw_points(points: Sequence[Point]) -> go.Figure:
     return figure
 
 
-def _draw_point(point: Point, *, is_named: bool) -> go.Scatter:
-    import plotly.graph_objects as go
-
+def _draw_point(figure: go.Figure, point: Point, *, is_named: bool) -> None:
     origin = "predicted" if point.is_predicted else "measured"
     shown = f"{format_bytes(point.peak_bytes)}, {format_count(point.tokens_per_second)} tokens/s"
-    return go.Scatter(
+    figure.add_scatter(
         x=[point.peak_bytes],
         y=[point.tokens_per_second],
         name=f"{point.name}, {origin}",

@@ -16,29 +16,34 @@ devices that a comparison was predicted for: which strategies are Pareto-optimal
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from seqfit.comparison import (
     HERE,
     CandidateResult,
     Comparison,
-    Prediction,
     find_cell,
     find_quantity,
     list_by_weight,
     rank_results,
 )
 from seqfit.reporting.charts import Point, draw_points, find_front
-from seqfit.reporting.html import Html, badge, disclosure, element, figure, figures, join, section, swatch, table
-from seqfit.reporting.reading import inner
-from seqfit.reporting.runs import counts_tensors, peaks_count_tensors, summarise_runs
+from seqfit.reporting.html import (
+    Html,
+    badge,
+    bullets,
+    disclosure,
+    element,
+    figure,
+    figures,
+    join,
+    section,
+    swatch,
+    table,
+)
+from seqfit.reporting.runs import counts_tensors, inner, peaks_count_tensors, summarise_runs
 from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_bytes, format_count, format_number, format_seconds
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
 
 _STATES = {
     "out_of_memory": ("out of memory", "bad"),
@@ -52,7 +57,6 @@ _FIRST = 4  # quantities of the table: time, memory, score, tokens/s; the others
 
 
 def show_results(subject: ReportSubject) -> Html | None:
-    """The most important quantities; folded, the others, predictions and notes."""
     comparison = subject.comparison
     if comparison is None:
         return None
@@ -61,45 +65,43 @@ def show_results(subject: ReportSubject) -> Html | None:
     folded += _list_predicted(comparison)
     notes = _list_notes(comparison)
     folded += [("Notes", notes)] if notes is not None else []
-    shown = [disclosure(title, content) for title, content in folded]
-    return section(
-        "Ranked by time per step",
-        _build_table(subject, comparison, names[:_FIRST]),
-        *shown,
-        note=_describe_trials(comparison),
-    )
+    shown = [_build_table(subject, comparison, names[:_FIRST]), *(disclosure(*titled) for titled in folded)]
+    return section("Ranked by time per step", *shown, note=_describe_trials(comparison))
 
 
 def _build_table(subject: ReportSubject, comparison: Comparison, names: Sequence[str]) -> Html:
-    quantities = [find_quantity(name) for name in names]
     rows = [
         [_name(result, subject), *(_cell(comparison, result, name) for name in names)]
         for result in rank_results(comparison)
     ]
-    heads = [element("span", quantity.label, title=quantity.about) for quantity in quantities]
+    heads = [element("span", found.label, title=found.about) for found in map(find_quantity, names)]
     return table(["candidate", *heads], rows, numbers=range(1, len(heads) + 1), class_="results")
 
 
 def _list_predicted(comparison: Comparison) -> list[tuple[str, Html]]:
-    """A table for each device, with a title that says that it is predicted."""
     every = [one for result in comparison.results for one in result.predictions]
     shown = []
     for device in dict.fromkeys(one.device for one in every):
         found = [one for one in every if one.device == device]
-        content = [
-            table(
-                ["candidate", "", "peak memory", "time per step", "tokens/s"],
-                [_predicted_cells(one, device) for one in found],
-            )
+        heads = ["candidate", "", "peak memory", "time per step", "tokens/s"]
+        rows = [
+            [
+                one.candidate if one.target == device else f"{one.candidate}, on {one.target}",
+                {True: badge("fits", "good"), False: badge("does not fit", "bad"), None: "–"}[one.fits],
+                "–" if one.peak_bytes is None else format_bytes(one.peak_bytes, precise=True),
+                "–" if one.step_seconds is None else format_seconds(one.step_seconds, precise=True),
+                "–" if one.tokens_per_second is None else format_count(one.tokens_per_second),
+            ]
+            for one in found
         ]
-        reasons = [element("li", f"{one.candidate}: {one.reason}") for one in found if one.reason]
-        content += [element("ul", *reasons, class_="note")] if reasons else []
+        content = [table(heads, rows)]
+        reasons = [f"{one.candidate}: {one.reason}" for one in found if one.reason]
+        content += [bullets(reasons, class_="note")] if reasons else []
         shown.append((f"Predicted for {device}", join(content)))
     return shown
 
 
 def show_checklist(subject: ReportSubject) -> Html | None:
-    """What was verified; open if a check failed."""
     comparison = subject.comparison
     if comparison is None or not comparison.checks:
         return None
@@ -155,7 +157,7 @@ def _list_notes(comparison: Comparison) -> Html | None:
         absent.setdefault(str(why), []).append(find_quantity(name).label)
     notes += [f"not measured: {', '.join(labels)} ({why})" for why, labels in absent.items()]
     notes += comparison.matrix.notes
-    return element("ul", *(element("li", line) for line in notes), class_="note") if notes else None
+    return bullets(notes, class_="note") if notes else None
 
 
 def _describe_trials(comparison: Comparison) -> str:
@@ -163,36 +165,18 @@ def _describe_trials(comparison: Comparison) -> str:
     counts = f"{format_number(len(matrix.seeds), 'seed')}, {format_number(matrix.repeats, 'repeat')}"
     steps = f"{matrix.steps:,} steps each, of which {matrix.warm_up} are warm-up and not timed"
     against = f"Ratios are relative to {matrix.baseline.name}, with 95% confidence intervals."
-    gpu = next((one.device for one in _predicted_only(comparison)), "")
+    unmeasured = (one for result in comparison.results if not result.figures for one in result.predictions)
+    gpu = next((one.device for one in unmeasured if one.target != HERE and one.step_seconds is not None), "")
     predicted = f" Predictions are for {gpu}, relative to {matrix.baseline.name} on it." if gpu else ""
     return f"{counts}, {steps}. {against}{predicted}"
 
 
-def _predicted_only(comparison: Comparison) -> list[Prediction]:
-    """For other devices, of candidates that were not measured."""
-    unmeasured = [result for result in comparison.results if not result.figures]
-    found = (one for result in unmeasured for one in result.predictions)
-    return [one for one in found if one.target != HERE and one.step_seconds is not None]
-
-
-def _predicted_cells(found: Prediction, device: str) -> list[object]:
-    fits = {True: badge("fits", "good"), False: badge("does not fit", "bad"), None: "–"}[found.fits]
-    return [
-        found.candidate if found.target == device else f"{found.candidate}, on {found.target}",
-        fits,
-        "–" if found.peak_bytes is None else format_bytes(found.peak_bytes, precise=True),
-        "–" if found.step_seconds is None else format_seconds(found.step_seconds, precise=True),
-        "–" if found.tokens_per_second is None else format_count(found.tokens_per_second),
-    ]
-
-
 def show_pareto(subject: ReportSubject) -> Html | None:
-    """The chart, if there are at least two points to compare."""
     listed = _list_points(subject)
     by_device = {device: points for device, points in listed.items() if len({point.name for point in points}) > 1}
     if not by_device:
         return None
-    charts: dict[str, go.Figure] = {device: draw_points(points) for device, points in by_device.items()}
+    charts = {device: draw_points(points) for device, points in by_device.items()}
     first = next(iter(charts))
     has_predicted = any(point.is_predicted for points in by_device.values() for point in points)
     note = "best: up and to the left" + ("; filled: measured, hollow: predicted" if has_predicted else "")
@@ -203,34 +187,25 @@ def show_pareto(subject: ReportSubject) -> Html | None:
 
 def _list_points(subject: ReportSubject) -> dict[str, list[Point]]:
     """Device -> points; what was measured was measured here."""
+    points: dict[str, list[Point]] = {HERE: []}
     if subject.comparison is None:
-        return {HERE: list(_points_of_runs(subject))}
-    points = {HERE: list(_measured_points(subject, subject.comparison))}
-    for result in subject.comparison.results:
+        tensors = peaks_count_tensors(subject.runs)
+        for group, runs in subject.groups.items():
+            summary = summarise_runs(runs, tensors=tensors)
+            if summary.peak_bytes and summary.tokens_per_second:
+                points[HERE].append(Point(group, summary.peak_bytes, summary.tokens_per_second, subject.colour(group)))
+        return points
+    named = [(result.candidate.name, result) for result in subject.comparison.results]
+    for name, result in named:
+        size, rate = result.figures.get(subject.comparison.memory or ""), result.figures.get("tokens_per_second")
+        if size is not None and rate is not None:
+            points[HERE].append(Point(name, size.mean, rate.mean, subject.colour(name)))
+    for name, result in named:
         for found in result.predictions:
             if found.peak_bytes and found.tokens_per_second:
-                name = result.candidate.name
-                points.setdefault(found.device, []).append(
-                    Point(name, found.peak_bytes, found.tokens_per_second, subject.colour(name), is_predicted=True)
-                )
+                point = Point(name, found.peak_bytes, found.tokens_per_second, subject.colour(name), is_predicted=True)
+                points.setdefault(found.device, []).append(point)
     return points
-
-
-def _points_of_runs(subject: ReportSubject) -> Iterator[Point]:
-    tensors = peaks_count_tensors(subject.runs)
-    for way, runs in subject.groups.items():
-        summary = summarise_runs(runs, tensors=tensors)
-        if summary.peak_bytes and summary.tokens_per_second:
-            yield Point(way, summary.peak_bytes, summary.tokens_per_second, subject.colour(way))
-
-
-def _measured_points(subject: ReportSubject, comparison: Comparison) -> Iterator[Point]:
-    memory = comparison.memory or ""
-    for result in comparison.results:
-        size, rate = result.figures.get(memory), result.figures.get("tokens_per_second")
-        if size is not None and rate is not None:
-            name = result.candidate.name
-            yield Point(name, size.mean, rate.mean, subject.colour(name))
 
 
 def _describe_front(measured: list[Point], subject: ReportSubject) -> str:
@@ -246,7 +221,6 @@ def _describe_front(measured: list[Point], subject: ReportSubject) -> str:
 
 
 def _describe_memory(subject: ReportSubject) -> str:
-    """Which memory it is: that of tensors, or of processes."""
     if subject.comparison is None:
         tensors = peaks_count_tensors(subject.runs)
         if all(counts_tensors(run, tensors=tensors) for run in subject.runs):

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,7 @@ from seqfit.reporting.charts import (
     thin,
 )
 from seqfit.reporting.html import Html, figure, figures, section
-from seqfit.reporting.reading import inner, number
-from seqfit.reporting.runs import AXES, Axis, ShownRun, Track, title_of
+from seqfit.reporting.runs import AXES, Axis, ShownRun, Track, inner, number, title_of
 from seqfit.reporting.subject import ReportSubject
 from seqfit.rundir import EventKind
 
@@ -51,29 +51,33 @@ _SERIES: tuple[tuple[str, str, str, AxisUnit], ...] = (
     ("gradient_norm", "Gradient norm", "before clipping", "number"),
     ("memory_bytes", "Memory", "peak of the device; on a CPU of the process", "bytes"),
 )
+_OF_SEVERAL = (
+    "Seeds of one configuration share a colour. Lines: training, smoothed if long; dots: evaluations. "
+    "Where curves coincide, the later ones are drawn thinner on the earlier."
+)
 _Lines = Callable[[Axis], list[ChartLine]]
 
 
 def show_curves(subject: ReportSubject) -> Html | None:
-    """Every curve that the records allow."""
     tracks = {run: Track(run) for run in subject.runs}
     single = subject.single
-    drawn = [_draw("Loss", "loss", _loss_note(subject), lambda axis: _loss_lines(subject, tracks, axis))]
+    kinds = {run.known_recipe.model.kind for run in subject.runs if run.known_recipe is not None}
+    per = "per example" if kinds == {"classifier"} else "per target token"
+    drawn = [_draw("Loss", "loss", per, partial(_loss_lines, subject, tracks))]
     if single is not None:
         note = f"{title_of(single.score)} chooses the checkpoint" if single.score != "loss" else ""
-        drawn.append(_draw("Scores", "scores", note, lambda axis: _score_lines(single, tracks[single], axis), True))
+        drawn.append(_draw("Scores", "scores", note, partial(_score_lines, single, tracks[single]), from_zero=True))
     elif any(len(records) > 1 for run in subject.runs for records in run.by_split.values()):  # else tables have it all
-        drawn += [
-            _draw(_capital(title_of(name)), name, "on validation", _lines_of_score(subject, tracks, name))
-            for name in _list_scores(subject.runs)
-        ]
+        for name in _list_scores(subject.runs):
+            title = title_of(name)
+            lines = partial(_lines_of_score, subject, tracks, name)
+            drawn.append(_draw(title[:1].upper() + title[1:], name, "on validation", lines))
     drawn += [_draw_series(subject, tracks, *series) for series in _SERIES]
     shown = [chart for chart in drawn if chart is not None]
-    return section("Training", figures(shown), note=_reading_note(subject)) if shown else None
+    return section("Training", figures(shown), note=_OF_SEVERAL if single is None else "") if shown else None
 
 
-def _draw(title: str, name: str, note: str, lines: _Lines, from_zero: bool = False) -> Html | None:
-    """With a choice of axes; None where there is no point."""
+def _draw(title: str, name: str, note: str, lines: _Lines, *, from_zero: bool = False) -> Html | None:
     charts: dict[str, go.Figure] = {}
     for axis in AXES:
         found = [line for line in lines(axis) if line.points]
@@ -98,8 +102,7 @@ def _draw_series(
 
 
 def _line_of(subject: ReportSubject, group: str, points: Sequence[tuple[float, float]]) -> ChartLine:
-    thinned = thin(points, points_of_each(len(subject.runs)))
-    return ChartLine(group, thinned, subject.colour(group), subject.dash(group), subject.width(group), group=group)
+    return subject.line(group, thin(points, points_of_each(len(subject.runs))))
 
 
 def _loss_lines(subject: ReportSubject, tracks: dict[ShownRun, Track], axis: Axis) -> list[ChartLine]:
@@ -112,10 +115,8 @@ def _loss_lines(subject: ReportSubject, tracks: dict[ShownRun, Track], axis: Axi
             lines.append(trained)
             for split, records in run.by_split.items():
                 points = tracks[run].points(records, "loss", axis)
-                name = f"{group}, {split}"
-                lines.append(
-                    ChartLine(name, points, trained.colour, "dot", 1.2, group=group, markers=True, is_listed=False)
-                )
+                look = (trained.colour, "dot", 1.2, group)
+                lines.append(ChartLine(f"{group}, {split}", points, *look, markers=True, is_listed=False))
     return lines
 
 
@@ -157,23 +158,12 @@ def _score_lines(run: ShownRun, track: Track, axis: Axis) -> list[ChartLine]:
     ]
 
 
-def _lines_of_score(subject: ReportSubject, tracks: dict[ShownRun, Track], name: str) -> _Lines:
-    def lines(axis: Axis) -> list[ChartLine]:
-        return [
-            ChartLine(
-                group,
-                tracks[run].points(run.by_split.get("validation", []), name, axis),
-                subject.colour(group),
-                subject.dash(group),
-                subject.width(group),
-                group=group,
-                markers=True,
-            )
-            for group, runs in subject.groups.items()
-            for run in runs
-        ]
-
-    return lines
+def _lines_of_score(subject: ReportSubject, tracks: dict[ShownRun, Track], name: str, axis: Axis) -> list[ChartLine]:
+    return [
+        subject.line(group, tracks[run].points(run.by_split.get("validation", []), name, axis), markers=True)
+        for group, runs in subject.groups.items()
+        for run in runs
+    ]
 
 
 def _list_scores(runs: Sequence[ShownRun], split: str = "validation") -> list[str]:
@@ -181,24 +171,6 @@ def _list_scores(runs: Sequence[ShownRun], split: str = "validation") -> list[st
     names = dict.fromkeys(name for run in runs for record in run.by_split.get(split, []) for name in record["scores"])
     first = {run.score for run in runs}
     return sorted(names, key=lambda name: name not in first)[:_MOST_SCORES]
-
-
-def _loss_note(subject: ReportSubject) -> str:
-    kind = {run.known_recipe.model.kind for run in subject.runs if run.known_recipe is not None}
-    return "per example" if kind == {"classifier"} else "per target token"
-
-
-def _reading_note(subject: ReportSubject) -> str:
-    if subject.single is not None:
-        return ""
-    return (
-        "Seeds of one configuration share a colour. Lines: training, smoothed if long; dots: evaluations. "
-        "Where curves coincide, the later ones are drawn thinner on the earlier."
-    )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 _IN_BACKGROUND = "written in the background"
@@ -218,24 +190,19 @@ class EvaluationBand:
 
     @property
     def title(self) -> str:
-        """With the remark."""
         return f"{self.what} ({self.remark})" if self.remark else self.what
 
 
 def find_bands(run: ShownRun, track: Track) -> list[EvaluationBand]:
     """By kind; at most as many as can be distinguished."""
-    bands = [*_find_evaluations(run, track), *_find_snapshots(run, track)]
+    bands = []
+    for record in chain.from_iterable(run.by_split.values()):
+        if seconds := number(record, "seconds"):
+            end = track.minutes(record["time"])
+            bands.append(EvaluationBand("evaluation", end - seconds / 60, end, ACCENT))
+    bands += _find_snapshots(run, track)
     longest = sorted(bands, key=lambda band: band.begin - band.end)[:_MOST_BANDS]
     return sorted(longest, key=lambda band: (band.what, band.begin))
-
-
-def _find_evaluations(run: ShownRun, track: Track) -> Iterator[EvaluationBand]:
-    for records in run.by_split.values():
-        for record in records:
-            seconds = number(record, "seconds")
-            if seconds:
-                end = track.minutes(record["time"])
-                yield EvaluationBand("evaluation", end - seconds / 60, end, ACCENT)
 
 
 def _find_snapshots(run: ShownRun, track: Track) -> Iterator[EvaluationBand]:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from seqfit.reporting.charts import bars_height, draw_bars, draw_histogram
 from seqfit.reporting.html import (
     Html,
+    bullets,
     command_line,
     element,
     facts,
     figure,
     figures,
     folded,
+    markup,
     render_page,
     section,
     table,
@@ -27,7 +29,7 @@ from seqfit.units import format_count, format_share
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from seqfit.inspection import DataReport, ExampleView, LengthSummary, SplitReport, TokenView
+    from seqfit.inspection import DataReport, LengthSummary, SplitReport, TokenView
 
 _LENGTHS = ["split", "side", "shortest", "mean", "median", "95%", "99%", "longest"]
 _MOST_LOST = 25
@@ -35,16 +37,15 @@ _MOST_BARS = 15  # labels in the chart; the table has all
 
 
 def write_data_page(report: DataReport, out: Path) -> Path:
-    """Writes the page and returns its path."""
     out.parent.mkdir(parents=True, exist_ok=True)
     parts = [
         _header(report),
         _headline(report) if report.splits else None,
-        _open_question(report),
+        _open_question(report.open_question) if report.open_question is not None else None,
         _findings(report) if report.splits else None,
-        _guessed(report),
-        _columns(report),
-        _first_rows(report),
+        _guessed(report) if report.guessed else None,
+        _columns(report) if report.columns else None,
+        _first_rows(report) if report.first_rows else None,
         _classes(report),
         _lengths(report.splits, report.unit) if report.splits else None,
         _examples(report.splits[0]) if report.splits else None,
@@ -52,27 +53,22 @@ def write_data_page(report: DataReport, out: Path) -> Path:
         _vocabulary(report.splits),
         _round_trip(report.splits),
         _repeats(report) if report.splits else None,
-        _left_out(report),
+        _left_out(report) if report.left_out else None,
         _baseline(report),
-        _events(report.events),
+        section("Notes", bullets(report.events)) if report.events else None,
     ]
     write_text(out, render_page(f"{', '.join(report.data)} · seqfit data", [part for part in parts if part]))
     return out
 
 
 def _header(report: DataReport) -> Html:
+    lengths = f"in {report.unit}" if report.splits else ""
     return element(
         "header",
         element("div", "seqfit data", class_="eyebrow"),
         element("h1", ", ".join(report.data)),
         element("p", report.description, class_="lead") if report.description else "",
-        facts(
-            {
-                "Task": report.task,
-                "Tokenizer": report.tokenizer,
-                "Lengths": f"in {report.unit}" if report.splits else "",
-            }
-        ),
+        facts({"Task": report.task, "Tokenizer": report.tokenizer, "Lengths": lengths}),
         command_line(report.command) if report.command and report.open_question is None else "",
     )
 
@@ -81,37 +77,25 @@ def _headline(report: DataReport) -> Html:
     shown = []
     for split in report.splits:
         per_source = [f"{title} {rows:,}" for title, rows in split.rows_by_source.items()]
-        shown.append(
-            tile(f"{split.name} rows", f"{split.rows:,}", ", ".join(per_source) if len(per_source) > 1 else "")
-        )
-    for split in report.splits[:1]:
-        for side, lengths in split.sides:
-            note = f"mean of {split.name}; 95th percentile {lengths.p95:,}"
-            shown.append(tile(f"{side.capitalize()} {report.unit}", f"{lengths.mean:,.0f}", note))
+        note = ", ".join(per_source) if len(per_source) > 1 else ""
+        shown.append(tile(f"{split.name} rows", f"{split.rows:,}", note))
+    for side, lengths in report.splits[0].sides:
+        note = f"mean of {report.splits[0].name}; 95th percentile {lengths.p95:,}"
+        shown.append(tile(f"{side.capitalize()} {report.unit}", f"{lengths.mean:,.0f}", note))
     return section("Overview", tiles(shown))
 
 
-def _open_question(report: DataReport) -> Html | None:
-    if report.open_question is None:
-        return None
-    lines = report.open_question.splitlines()
-    return section("To be decided", element("ul", element("li", *_break_lines(lines)), class_="findings"))
+def _open_question(text: str) -> Html:
+    lines = Html("<br>".join(map(markup, text.splitlines())))
+    return section("To be decided", bullets([lines], class_="findings"))
 
 
-def _break_lines(lines: Sequence[str]) -> list[object]:
-    return [part for number, line in enumerate(lines) for part in ([Html("<br>")] if number else []) + [line]]
-
-
-def _guessed(report: DataReport) -> Html | None:
-    if not report.guessed:
-        return None
+def _guessed(report: DataReport) -> Html:
     note = "There is no recipe. An ambiguous guess stops with a question."
-    return section("Guessed", element("ul", *(element("li", text) for text in report.guessed)), note=note)
+    return section("Guessed", bullets(report.guessed), note=note)
 
 
-def _columns(report: DataReport) -> Html | None:
-    if not report.columns:
-        return None
+def _columns(report: DataReport) -> Html:
     rows = [
         [
             column.name,
@@ -128,9 +112,7 @@ def _columns(report: DataReport) -> Html | None:
     return section("Columns", table(names, rows, class_="columns"), note=f"In the first {described:,} rows.")
 
 
-def _first_rows(report: DataReport) -> Html | None:
-    if not report.first_rows:
-        return None
+def _first_rows(report: DataReport) -> Html:
     names = list(dict.fromkeys(name for row in report.first_rows for name in row))
     rows = [[row.get(name, "") for name in names] for row in report.first_rows]
     return section("First rows", table(names, rows, class_="columns"))
@@ -142,24 +124,18 @@ def _classes(report: DataReport) -> Html | None:
         return None
     counts = [{entry.label: entry.count for entry in split.classes} for split in splits]
     labels = list(dict.fromkeys(label for of_split in counts for label in of_split))
-    most = (
-        sorted(labels, key=lambda label: -counts[0].get(label, 0))[:_MOST_BARS] if len(labels) > _MOST_BARS else labels
-    )
-    drawn = draw_bars(
-        {label: counts[0].get(label, 0) for label in most},
-        highlight=max(most, key=lambda label: counts[0].get(label, 0)),
-        say=lambda value: f"{value:,.0f}",
-    )
-    drawn.update_layout(height=bars_height(len(most)))
+    first = {label: counts[0].get(label, 0) for label in labels}
+    if len(first) > _MOST_BARS:
+        first = dict(sorted(first.items(), key=lambda item: -item[1])[:_MOST_BARS])
+    drawn = draw_bars(first, highlight=max(first, key=lambda label: first[label]), say=lambda value: f"{value:,.0f}")
+    drawn.update_layout(height=bars_height(len(first)))
     rows = [[label, *(f"{of_split.get(label, 0):,}" for of_split in counts)] for label in labels]
     title = f"{splits[0].name}, rows per label"
     cells = table(["label", *(split.name for split in splits)], rows)
     return section("Labels", element("div", figure(drawn, title, name="labels"), cells, class_="figures"))
 
 
-def _left_out(report: DataReport) -> Html | None:
-    if not report.left_out:
-        return None
+def _left_out(report: DataReport) -> Html:
     rows = [[entry.split, f"{entry.rows:,}", entry.cause, ", ".join(entry.examples)] for entry in report.left_out]
     note = "Rows that can't be used, by cause, with the first few of each."
     return section("Rows left out", table(["split", "rows", "cause", "first"], rows), note=note)
@@ -170,40 +146,39 @@ def _baseline(report: DataReport) -> Html | None:
     if baseline is None:
         return None
     shown = [tile(name, f"{value:.1f}") for name, value in baseline.scores.items()]
-    answers = [
-        [folded(answer["source"]), answer["answer"], " | ".join(answer["references"])] for answer in baseline.answers
-    ]
+    rows = [[folded(given["source"]), given["answer"], " | ".join(given["references"])] for given in baseline.answers]
     note = f"A person's score on {baseline.rows} {baseline.split} rows, with the task's metrics."
-    cells = table(["source", "answer", "reference"], answers, class_="columns")
+    cells = table(["source", "answer", "reference"], rows, class_="columns")
     return section("Human baseline", tiles(shown), cells, note=note)
 
 
 def _findings(report: DataReport) -> Html:
     if not report.findings:
         return section("What to do", note="No problems found.")
-    return section("What to do", element("ul", *(element("li", text) for text in report.findings), class_="findings"))
+    return section("What to do", bullets(report.findings, class_="findings"))
 
 
 def _lengths(splits: Sequence[SplitReport], unit: str) -> Html:
     has_limits = unit == "tokens"
-    rows = [
-        [split.name, side, *_length_cells(lengths, has_limits)] for split in splits for side, lengths in split.sides
-    ]
-    drawn = [
-        figure(
-            draw_length_histogram(lengths, unit),
-            f"{split.name}, {side}",
-            _limit_note(lengths) if has_limits else f"longest {lengths.maximum:,}",
-        )
-        for split in splits
-        for side, lengths in split.sides
-    ]
+    rows, drawn = [], []
+    for split in splits:
+        for side, lengths in split.sides:
+            row = [split.name, side, f"{lengths.minimum:,}", f"{lengths.mean:,.1f}", f"{lengths.median:,.0f}"]
+            row += [f"{length:,}" for length in (lengths.p95, lengths.p99, lengths.maximum)]
+            if has_limits:
+                row += ["–" if lengths.limit is None else f"{lengths.limit:,}", format_share(lengths.truncated_share)]
+            rows.append(row)
+            note = f"longest {lengths.maximum:,}"
+            if has_limits and lengths.limit is None:
+                note += ", no limit"
+            elif has_limits:
+                note = f"limit {lengths.limit:,} truncates {format_share(lengths.truncated_share)}"
+            drawn.append(figure(draw_length_histogram(lengths, unit), f"{split.name}, {side}", note))
     beyond = "; grey bars are beyond the recipe's limit." if has_limits else "; --model MODEL gives lengths in tokens."
     note = f"In {unit}, before truncation. The last bar holds everything longer{beyond}"
     numbers = table([*_LENGTHS, *(["limit", "truncated"] if has_limits else [])], rows)
-    return section(
-        "Lengths", figures(drawn), element("h3", "In numbers"), numbers, *_limits(splits[0], unit), note=note
-    )
+    shown = [figures(drawn), element("h3", "In numbers"), numbers, *_limits(splits[0], unit)]
+    return section("Lengths", *shown, note=note)
 
 
 def _limits(split: SplitReport, unit: str) -> list[Html]:
@@ -227,82 +202,55 @@ def draw_length_histogram(lengths: LengthSummary, unit: str = "tokens") -> go.Fi
     return draw_histogram(lengths.bins, [count / total for count in lengths.counts], limit_bin=beyond, unit=unit)
 
 
-def _limit_note(lengths: LengthSummary) -> str:
-    if lengths.limit is None:
-        return f"longest {lengths.maximum:,}, no limit"
-    return f"limit {lengths.limit:,} truncates {format_share(lengths.truncated_share)}"
-
-
-def _length_cells(lengths: LengthSummary, has_limits: bool) -> list[str]:
-    limit = "–" if lengths.limit is None else f"{lengths.limit:,}"
-    return [
-        f"{lengths.minimum:,}",
-        f"{lengths.mean:,.1f}",
-        f"{lengths.median:,.0f}",
-        f"{lengths.p95:,}",
-        f"{lengths.p99:,}",
-        f"{lengths.maximum:,}",
-        *([limit, format_share(lengths.truncated_share)] if has_limits else []),
-    ]
-
-
 def _examples(split: SplitReport) -> Html:
-    shown = [_example(example) for example in split.examples]
+    shown = [
+        element(
+            "div",
+            element("div", f"{example.row_id}: source", class_="label"),
+            folded(example.source),
+            _tokens(example.source_tokens),
+            element("div", "target", class_="label"),
+            folded(example.target),
+            _tokens(example.target_tokens),
+            class_="example",
+        )
+        for example in split.examples
+    ]
     tokens = "every box is one token, special ones in colour; long texts are shortened in the middle."
     has_tokens = any(example.source_tokens is not None for example in split.examples)
     note = f"As the model sees them: {tokens}" if has_tokens else "As text; --model MODEL also shows the tokens."
     return section(f"Examples from {split.name}", *shown, note=note)
 
 
-def _example(example: ExampleView) -> Html:
-    return element(
-        "div",
-        element("div", f"{example.row_id}: source", class_="label"),
-        folded(example.source),
-        "" if example.source_tokens is None else _tokens(example.source_tokens),
-        element("div", "target", class_="label"),
-        folded(example.target),
-        "" if example.target_tokens is None else _tokens(example.target_tokens),
-        class_="example",
-    )
-
-
-def _tokens(view: TokenView) -> Html:
-    left_out = [element("span", f"… {view.left_out:,} more …", class_="note")] if view.left_out else []
+def _tokens(view: TokenView | None) -> Html | str:
+    if view is None:
+        return ""
     tokens = [
         element("span", token.text, class_="token special" if token.special else "token", title=token.token_id)
         for token in (*view.head, *view.tail)
     ]
-    at = len(view.head)
-    return element("div", *tokens[:at], *left_out, *tokens[at:], class_="tokens")
+    if view.left_out:
+        tokens.insert(len(view.head), element("span", f"… {view.left_out:,} more …", class_="note"))
+    return element("div", *tokens, class_="tokens")
 
 
 def _padding(splits: Sequence[SplitReport]) -> Html | None:
     if not splits:
         return None
-    drawn = [
-        figure(
-            draw_bars({waste.method: waste.both for waste in split.padding}, highlight="packed"),
-            split.name,
-            f"batches of {split.batch_examples}",
-        )
-        for split in splits[:1]
-    ]
-    rows = [
-        [split.name, waste.method, *map(_ratio, (waste.source, waste.target, waste.both))]
-        for split in splits
-        for waste in split.padding
-    ]
+    first = splits[0]
+    drawn = draw_bars({waste.method: waste.both for waste in first.padding}, highlight="packed")
+    chart = figure(drawn, first.name, f"batches of {first.batch_examples}")
+    rows = []
+    for split in splits:
+        for waste in split.padding:
+            ratios = (waste.source, waste.target, waste.both)
+            rows.append([split.name, waste.method, *("–" if ratio is None else f"{ratio:.2f}" for ratio in ratios)])
     note = (
         "Tokens computed per real token: max_length pads to the recipe's limit or the longest text, dynamic to the "
         "longest of a random batch, grouped to the longest of a batch of similar lengths; packed does not pad."
     )
     columns = ["split", "batching", "source", "target", "both"]
-    return section("Padding", element("div", *drawn, table(columns, rows), class_="figures"), note=note)
-
-
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
+    return section("Padding", element("div", chart, table(columns, rows), class_="figures"), note=note)
 
 
 def _vocabulary(splits: Sequence[SplitReport]) -> Html | None:
@@ -333,7 +281,6 @@ def _vocabulary(splits: Sequence[SplitReport]) -> Html | None:
 
 
 def _round_trip(splits: Sequence[SplitReport]) -> Html | None:
-    """One row per character, with the share of rows that lose it in each split."""
     trips = {split.name: split.round_trip for split in splits if split.round_trip is not None}
     if not trips:
         return None
@@ -349,9 +296,8 @@ def _round_trip(splits: Sequence[SplitReport]) -> Html | None:
     ]
     checked = ", ".join(f"{name} {trip.rows:,}" for name, trip in trips.items())
     note = f"Share of rows in which a character is lost by encoding and decoding. Rows checked: {checked}."
-    if not rows:
-        return section("Characters lost by the tokenizer", element("p", "None."), note=note)
-    return section("Characters lost by the tokenizer", table(["character", "name", *trips], rows), note=note)
+    shown = table(["character", "name", *trips], rows) if rows else element("p", "None.")
+    return section("Characters lost by the tokenizer", shown, note=note)
 
 
 def _repeats(report: DataReport) -> Html:
@@ -371,9 +317,3 @@ def _repeats(report: DataReport) -> Html:
         table(["split", "rows", "same source", "same context"], across),
         *(element("p", f"An example from {split}: ", folded(text), class_="note") for split, text in examples),
     )
-
-
-def _events(events: Sequence[str]) -> Html | None:
-    if not events:
-        return None
-    return section("Notes", element("ul", *(element("li", text) for text in events)))

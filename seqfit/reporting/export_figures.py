@@ -16,10 +16,10 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from seqfit.errors import RunError, SeqfitError
 from seqfit.reporting.html import Html, render_page
@@ -45,8 +45,6 @@ _HANDED_OVER = re.compile(r'<script id="(pictures|failure)"[^>]*>(.*?)</script>'
 
 @dataclass(frozen=True)
 class Picture:
-    """One chart."""
-
     name: str
     svg: str
     png: bytes
@@ -67,7 +65,14 @@ def export_figures(title: str, parts: Sequence[Html], folder: Path) -> list[Path
             )
         pdf = _print_pictures(pictures, browser, Path(scratch))
         try:
-            return _write_files(pictures, pdf, folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            written = []
+            for picture in pictures:
+                for suffix, content in (("svg", picture.svg.encode()), ("png", picture.png)):
+                    written.append(folder / f"{picture.name}.{suffix}")
+                    written[-1].write_bytes(content)
+            (folder / PDF).write_bytes(pdf)
+            return [*written, folder / PDF]
         except OSError as error:
             raise RunError(
                 f"'{folder}' can't be written to ({error.strerror})",
@@ -99,16 +104,11 @@ def draw_pictures(page: str, browser: str, scratch: Path) -> list[Picture]:
     found = _HANDED_OVER.search(document)
     if found is None or found[1] == "failure":
         raise _browser_failure(browser, json.loads(found[2]) if found else "it returned no charts")
-    return _read_pictures(json.loads(found[2]))
-
-
-def _read_pictures(handed: Sequence[dict[str, Any]]) -> list[Picture]:
-    """Two charts named loss become loss and loss-2."""
     pictures: list[Picture] = []
-    taken: dict[str, int] = {}
-    for one in handed:
-        number = taken[one["name"]] = taken.get(one["name"], 0) + 1
-        name = one["name"] if number == 1 else f"{one['name']}-{number}"
+    taken = Counter[str]()  # two charts named loss become loss and loss-2
+    for one in json.loads(found[2]):
+        taken[one["name"]] += 1
+        name = one["name"] if taken[one["name"]] == 1 else f"{one['name']}-{taken[one['name']]}"
         png = base64.b64decode(one["png"].partition(",")[2])
         pictures.append(Picture(name, one["svg"], png, one["width"], one["height"]))
     return pictures
@@ -128,17 +128,6 @@ def _print_pictures(pictures: Sequence[Picture], browser: str, scratch: Path) ->
     if not (scratch / PDF).is_file():
         raise _browser_failure(browser, "it printed nothing")
     return (scratch / PDF).read_bytes()
-
-
-def _write_files(pictures: Sequence[Picture], pdf: bytes, folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for picture in pictures:
-        for suffix, content in (("svg", picture.svg.encode()), ("png", picture.png)):
-            written.append(folder / f"{picture.name}.{suffix}")
-            written[-1].write_bytes(content)
-    (folder / PDF).write_bytes(pdf)
-    return [*written, folder / PDF]
 
 
 def _run_browser(browser: str, options: Sequence[str], page: Path) -> str:

@@ -52,7 +52,6 @@ def markup(value: object) -> Html:
 
 
 def join(parts: Iterable[object]) -> Html:
-    """One after the other, each as markup."""
     return Html("\n".join(markup(part) for part in parts))
 
 
@@ -69,7 +68,6 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
 
 
 def section(title: str, *children: object, note: str = "") -> Html:
-    """A part of the page under a heading, with a note on how to read it."""
     notes = [element("p", note, class_="note")] if note else []
     return element("section", element("h2", title), *notes, *children)
 
@@ -81,9 +79,12 @@ def facts(pairs: Mapping[str, object]) -> Html:
 
 
 def tile(label: str, value: str, note: str = "") -> Html:
-    """One value, large."""
     parts = [element("div", label, class_="label"), element("div", value, class_="value")]
     return element("div", *parts, element("div", note, class_="note"), class_="tile")
+
+
+def bullets(items: Iterable[object], *, class_: str | None = None) -> Html:
+    return element("ul", *(element("li", item) for item in items), class_=class_)
 
 
 def tiles(shown: Sequence[Html]) -> Html:
@@ -103,11 +104,10 @@ def table(
     """
     body = [list(row) for row in rows]
     numeric = [i in numbers or (all(_is_figure(row[i]) for row in body) and bool(body)) for i in range(len(columns))]
-    head = [
-        element("th", name, class_="number" if right else None) for name, right in zip(columns, numeric, strict=True)
-    ]
+    classes = ["number" if right else None for right in numeric]
+    head = [element("th", name, class_=kind) for name, kind in zip(columns, classes, strict=True)]
     lines = [
-        element("tr", *(element("td", c, class_="number" if n else None) for c, n in zip(row, numeric, strict=True)))
+        element("tr", *(element("td", cell, class_=kind) for cell, kind in zip(row, classes, strict=True)))
         for row in body
     ]
     grid = element("table", element("thead", element("tr", *head)), element("tbody", *lines), class_=class_)
@@ -115,7 +115,6 @@ def table(
 
 
 def folded(text: str) -> Html:
-    """A long text, of which the rest is behind a click."""
     if len(text) <= _FOLD_AT:
         return element("span", text, class_="text")
     start = text[:_FOLD_AT].rsplit(" ", 1)[0]
@@ -124,7 +123,6 @@ def folded(text: str) -> Html:
 
 
 def disclosure(title: str, content: object) -> Html:
-    """A part that is closed until it is clicked."""
     return element("details", element("summary", title), content, class_="disclosure")
 
 
@@ -133,7 +131,6 @@ def code(text: str) -> Html:
 
 
 def command_line(text: str) -> Html:
-    """A line to paste into a terminal."""
     return element("pre", text, class_="copy")
 
 
@@ -143,7 +140,6 @@ def badge(text: str, kind: str) -> Html:
 
 
 def swatch(colour: str, name: str) -> Html:
-    """A name with its colour in charts."""
     look = f"display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:8px;background:{colour}"
     return element("span", element("i", style=look, aria_hidden="true"), name, style="white-space:nowrap")
 
@@ -175,14 +171,16 @@ def figure(
     button; `drawn` is shown first, and if it is not among them, labelled by the title of its x axis.
     """
     others = dict(choices or {})
-    word = next((word for word, chart in others.items() if chart is drawn), _axis_title(drawn))
-    charts = {word: drawn, **others}
+    titles = [str(axis.title.text) for axis in drawn.select_xaxes() if axis.title.text]  # the last is the lowest
+    own = titles[-1] if titles else "first"
+    charts = {next((word for word, chart in others.items() if chart is drawn), own): drawn, **others}
     data = {choice: _compact(json.loads(chart.to_json(engine="json"))) for choice, chart in charts.items()}
     written = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")  # can't end itself
     caption = element("figcaption", element("b", title), element("span", note, class_="note"), _buttons(title, data))
     plot = element("div", class_="plot", role="img", aria_label=title)
     script = element("script", Html(written), type="application/json")
-    return element("figure", caption, plot, script, data_name=_file_name(name or title))
+    file_name = re.sub(r"[^a-z0-9]+", "-", (name or title).lower()).strip("-") or "figure"
+    return element("figure", caption, plot, script, data_name=file_name)
 
 
 def figures(drawn: Sequence[Html]) -> Html:
@@ -191,12 +189,13 @@ def figures(drawn: Sequence[Html]) -> Html:
 
 
 def render_page(title: str, parts: Sequence[Html], *, use: Use = "read") -> str:
-    """The parts as one file."""
     body = render_parts(parts)
     theme, scripts = _asset("theme.js"), [_asset("page.js")]
     own = _OWN_SCRIPT[use]
     if own is not None or '<div class="plot"' in body:  # a live page may get figures later
-        scripts += [_plotly_script(), _asset("figures.js")]
+        from plotly.offline import get_plotlyjs
+
+        scripts += [str(get_plotlyjs()), _asset("figures.js")]
     if own is not None:
         scripts.append(_asset(own))
     return Template(_asset("page.html")).substitute(
@@ -215,7 +214,6 @@ def render_parts(parts: Sequence[Html]) -> Html:
 
 
 def _buttons(title: str, charts: Mapping[str, object]) -> Html:
-    """To choose the x axis, where there are several, and to save the chart."""
     axes = [
         element("button", choice, type="button", data_choice=choice, aria_pressed="false" if number else "true")
         for number, choice in enumerate(charts)
@@ -228,14 +226,7 @@ def _buttons(title: str, charts: Mapping[str, object]) -> Html:
     return element("span", *chosen, element("span", *files, class_="save"), class_="tools")
 
 
-def _axis_title(chart: go.Figure) -> str:
-    """Of the last x axis, which is the lowest of stacked charts."""
-    titles = [axis.title.text for axis in chart.select_xaxes() if axis.title.text]
-    return str(titles[-1]) if titles else "first"
-
-
 def _compact(value: Any) -> Any:
-    """With fewer digits."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, list):
@@ -243,11 +234,6 @@ def _compact(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _compact(item) for key, item in value.items()}
     return value
-
-
-def _file_name(title: str) -> str:
-    """'Loss, per token' -> 'loss-per-token'"""
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "figure"
 
 
 def _add_copy_button(found: re.Match[str]) -> str:
@@ -268,12 +254,6 @@ def _policy(scripts: Sequence[str], use: Use) -> str:
         "form-action": "'none'",
     }
     return "; ".join(f"{what} {where}" for what, where in allowed.items())
-
-
-def _plotly_script() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())
 
 
 def _asset(name: str) -> str:

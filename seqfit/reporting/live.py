@@ -48,16 +48,12 @@ _DEEPEST = 3  # folders below the one given: a comparison in it, its runs/, a ru
 
 @dataclass(frozen=True)
 class Shown:
-    """One version of the page."""
-
     version: str
     title: str
     parts: Sequence[Html]
 
 
 class LivePage:
-    """The page of some folders."""
-
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = list(paths)
         self._building = threading.Lock()
@@ -81,16 +77,13 @@ class LivePage:
 
     def _build(self, version: str) -> Shown:
         try:
-            title, parts = build_parts(self._paths)
+            return Shown(version, *build_parts(self._paths))
         except (SeqfitError, OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            return self._keep_last(version, f"{type(error).__name__}: {error}")  # any shape of JSON may be half a file
-        return Shown(version, title, parts)
-
-    def _keep_last(self, version: str, why: str) -> Shown:
+            why = f"{type(error).__name__}: {error}"  # any shape of JSON may be half a file
         note = section("Not up to date", note=f"The page can't be built from what is on the disk now ({why}).")
-        last = self._shown
-        parts = [part for part in last.parts if "<h2>Not up to date</h2>" not in part] if last else []
-        return Shown(version, last.title if last else "seqfit", [note, *parts])
+        last = self._shown or Shown(version, "seqfit", [])
+        parts = [part for part in last.parts if "<h2>Not up to date</h2>" not in part]
+        return Shown(version, last.title, [note, *parts])
 
 
 def _list_records(path: Path, deepest: int) -> Iterator[tuple[str, int, int]]:
@@ -134,7 +127,14 @@ def watch(paths: Sequence[Path], *, port: int | None = None, announce: Callable[
 @contextlib.contextmanager
 def serve_live(paths: Sequence[Path], *, port: int | None = None) -> Iterator[str]:
     """A server for the duration of the block; yields its address. Without a port, any free one."""
-    server = _start_server(LivePage(paths), port or 0)
+    try:
+        server = LiveServer(LivePage(paths), port or 0)
+    except OSError as error:
+        raise RecipeError(
+            f"--port {port or 0} can't be used ({error.strerror or error})",
+            "a port serves one program at a time, and those below 1024 are the system's",
+            "Choose another, or omit --port to use any free one",
+        ) from error
     threads = [
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True),
         threading.Thread(target=server.look_for_changes, daemon=True),
@@ -181,7 +181,6 @@ class LiveServer(ThreadingHTTPServer):
                 yield new
 
     def end(self) -> None:
-        """Stop serving."""
         self._ending.set()
         with self._changed:
             self._changed.notify_all()
@@ -199,31 +198,25 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30.0  # seconds of a read or a write: a connection that says nothing does not keep its thread
 
     def do_GET(self) -> None:
-        answers = {"/": self._send_page, "/parts": self._send_parts, "/events": self._send_events}
-        answer = answers.get(urlsplit(self.path).path)
+        path = urlsplit(self.path).path
         if not _is_local(self.headers.get("Host", "")):
             self.send_error(HTTPStatus.FORBIDDEN, "Use 127.0.0.1 or localhost")
-        elif answer is None:
-            self.send_error(HTTPStatus.NOT_FOUND)
+        elif path == "/":
+            shown = self.server.page.build()
+            self._send("text/html", render_page(shown.title, shown.parts, use="watch"))
+        elif path == "/parts":
+            shown = self.server.page.build()
+            parts = {"version": shown.version, "title": shown.title, "html": render_parts(shown.parts)}
+            self._send("application/json", json.dumps(parts))
+        elif path == "/events":
+            self._send_head("text/event-stream")
+            for version in self.server.versions():
+                self.wfile.write(b": alive\n\n" if version is None else f"data: {version}\n\n".encode())
         else:
-            answer()
+            self.send_error(HTTPStatus.NOT_FOUND)
 
     def log_message(self, format: str, *args: object) -> None:
         """Requests are not printed: a page makes one every second."""
-
-    def _send_page(self) -> None:
-        shown = self.server.page.build()
-        self._send("text/html", render_page(shown.title, shown.parts, use="watch"))
-
-    def _send_parts(self) -> None:
-        shown = self.server.page.build()
-        parts = {"version": shown.version, "title": shown.title, "html": render_parts(shown.parts)}
-        self._send("application/json", json.dumps(parts))
-
-    def _send_events(self) -> None:
-        self._send_head("text/event-stream")
-        for version in self.server.versions():
-            self.wfile.write(b": alive\n\n" if version is None else f"data: {version}\n\n".encode())
 
     def _send(self, kind: str, text: str) -> None:
         content = text.encode("utf-8", "backslashreplace")  # half a surrogate from a model's answer
@@ -248,14 +241,3 @@ def _is_local(host: str) -> bool:
         return urlsplit(f"//{host}").hostname in _NAMES
     except ValueError:  # not even the form of an address
         return False
-
-
-def _start_server(page: LivePage, port: int) -> LiveServer:
-    try:
-        return LiveServer(page, port)
-    except OSError as error:
-        raise RecipeError(
-            f"--port {port} can't be used ({error.strerror or error})",
-            "a port serves one program at a time, and those below 1024 are the system's",
-            "Choose another, or omit --port to use any free one",
-        ) from error

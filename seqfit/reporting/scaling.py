@@ -15,16 +15,14 @@ from dataclasses import dataclass
 
 from seqfit.comparison import HERE, Comparison
 from seqfit.reporting.charts import ChartLine, draw_lines, series_colour
-from seqfit.reporting.html import Html, badge, element, figure, figures, section, table
-from seqfit.reporting.reading import JsonRecord, inner, number
+from seqfit.reporting.html import Html, badge, bullets, figure, figures, section, table
+from seqfit.reporting.runs import JsonRecord, inner, number
 from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_count, format_share
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A number of processes, measured or predicted."""
-
     strategy: str
     processes: int
     origin: str  # measured or predicted
@@ -34,16 +32,27 @@ class _Row:
 
 
 def show_scaling(subject: ReportSubject) -> Html | None:
-    """A chart of what `seqfit scale` found, and a table of everything."""
     rows = list(_rows_of_comparison(subject.comparison)) if subject.comparison is not None else []
     scaled = [row for scaling in subject.scalings for row in _rows_of_scaling(scaling)]
     sentences = [str(sentence) for scaling in subject.scalings for sentence in scaling.get("sentences") or []]
     if not rows and not scaled:
         return None
     shown = [figures([_draw(scaled)])] if scaled else []
-    points = element("ul", *(element("li", sentence) for sentence in sentences)) if sentences else ""
+    points = bullets(sentences) if sentences else ""
+    lines = [
+        [
+            row.strategy,
+            row.processes,
+            row.device,
+            badge(row.origin, "plain" if row.origin == "measured" else "predicted"),
+            "–" if row.tokens_per_second is None else format_count(row.tokens_per_second),
+            format_share(row.efficiency),
+        ]
+        for row in [*rows, *scaled]
+    ]
+    cells = table(["strategy", "processes", "device", "", "tokens/s", "efficiency"], lines)
     note = "Efficiency: throughput of n processes divided by n times that of one."
-    return section("Scaling", *shown, _table([*rows, *scaled]), points, note=note)
+    return section("Scaling", *shown, cells, points, note=note)
 
 
 def _rows_of_comparison(comparison: Comparison) -> Iterator[_Row]:
@@ -74,9 +83,8 @@ def _rows_of_scaling(scaling: JsonRecord) -> Iterator[_Row]:
     cards = inner(scaling, "cards")
     places = [(HERE, scaling.get("rows")), (str(cards.get("card", "")), cards.get("rows"))]
     for device, rows in places:
-        given = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
-        for row in given:
-            for origin in ("measured", "predicted"):
+        for row in rows if isinstance(rows, list) else []:
+            for origin in ("measured", "predicted") if isinstance(row, Mapping) else ():
                 found = inner(row, origin)
                 efficiency, processes = number(found, "efficiency"), number(row, "processes")
                 if efficiency is not None and processes is not None:
@@ -85,7 +93,6 @@ def _rows_of_scaling(scaling: JsonRecord) -> Iterator[_Row]:
 
 
 def _draw(rows: Sequence[_Row]) -> Html:
-    """Efficiency by processes; measured solid, predicted dashed."""
     groups: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for row in rows:
         groups.setdefault((row.strategy, row.device, row.origin), []).append((row.processes, row.efficiency))
@@ -103,18 +110,3 @@ def _draw(rows: Sequence[_Row]) -> Html:
     drawn = draw_lines(lines, x="processes", unit="share")
     drawn.update_yaxes(range=[0, max(1.02, *(1.02 * row.efficiency for row in rows))])
     return figure(drawn, "Scaling efficiency", "solid: measured, dashed: predicted", name="scaling")
-
-
-def _table(rows: Sequence[_Row]) -> Html:
-    lines = [
-        [
-            row.strategy,
-            row.processes,
-            row.device,
-            badge(row.origin, "plain" if row.origin == "measured" else "predicted"),
-            "–" if row.tokens_per_second is None else format_count(row.tokens_per_second),
-            format_share(row.efficiency),
-        ]
-        for row in rows
-    ]
-    return table(["strategy", "processes", "device", "", "tokens/s", "efficiency"], lines)

@@ -22,41 +22,36 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from seqfit.metrics import IN_OWN_UNIT, score
 from seqfit.recipe import TaskRecipe
-from seqfit.reporting.charts import NEUTRAL, ChartLine, draw_lines
+from seqfit.reporting.charts import NEUTRAL, draw_lines
 from seqfit.reporting.html import Html, badge, disclosure, element, figure, figures, folded, join, section, table
-from seqfit.reporting.reading import JsonRecord, inner, number
 from seqfit.reporting.runs import (
+    JsonRecord,
     ShownRun,
     Track,
     best_of,
     find_best,
     format_run_score,
+    inner,
     is_higher_better,
+    number,
     title_of,
     value_of,
 )
 from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_seconds
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-
 ScoreColumn = Mapping[str, float | None]
 _MOST_RUNS = 60
 
 
 def show_scores(subject: ReportSubject) -> Html | None:
-    """All scores of a single run, the best evaluation of each of several."""
-    return _of_one(subject.single) if subject.single is not None else _of_several(subject)
-
-
-def _of_one(run: ShownRun) -> Html | None:
-    columns = _list_columns(run)
+    if subject.single is None:
+        return _of_several(subject)
+    run, columns = subject.single, _list_columns(subject.single)
     if not columns:
         return None
     names = dict.fromkeys([run.score, *(name for column in columns.values() for name in column)])
@@ -98,18 +93,12 @@ def _numbers(scores: JsonRecord) -> dict[str, float | None]:
 
 
 def _of_several(subject: ReportSubject) -> Html | None:
-    """A row per run, with all scores of its best evaluation."""
     found = [(run, best) for run in subject.runs if (best := find_best(run)) is not None]
     if not found:
         return None
     names = list(dict.fromkeys(["loss", *(name for _, best in found for name in best["scores"])]))
     rows = [
-        [
-            run.name,
-            best["split"],
-            f"{best['step']:,}",
-            *(format_run_score(value_of(best, name), name) for name in names),
-        ]
+        [run.name, best["split"], f"{best['step']:,}", *(format_run_score(value_of(best, key), key) for key in names)]
         for run, best in found[:_MOST_RUNS]
     ]
     note = "The evaluation that chose the checkpoint of each run."
@@ -173,16 +162,17 @@ def _show_together(subject: ReportSubject, split: str) -> Html | None:
 def _show_row(rows: Mapping[str, Mapping[str, Any]], task: TaskRecipe | None) -> Html:
     first = next(iter(rows.values()))
     reference = [element("b", "reference"), folded(_join_references(first)), ""]
-    lines = [[group, folded(row["prediction"] or _EMPTY), _mark(row, task)] for group, row in rows.items()]
-    return element(
-        "div", folded(first["source"]), table(["run", "prediction", ""], [reference, *lines]), class_="example"
-    )
+    judged = task if task is not None and task.name in _METRICS else None
+    lines = [
+        [group, folded(row["prediction"] or _EMPTY), "" if judged is None else _mark(is_correct(row, judged))]
+        for group, row in rows.items()
+    ]
+    compared = table(["run", "prediction", ""], [reference, *lines])
+    return element("div", folded(first["source"]), compared, class_="example")
 
 
-def _mark(row: Mapping[str, Any], task: TaskRecipe | None) -> Html | str:
-    if task is None or task.name not in _METRICS:
-        return ""
-    return badge("correct", "good") if is_correct(row, task) else badge("incorrect", "bad")
+def _mark(is_right: bool | None) -> Html:
+    return badge("correct", "good") if is_right else badge("incorrect", "bad")
 
 
 def _join_references(row: Mapping[str, Any]) -> str:
@@ -190,7 +180,6 @@ def _join_references(row: Mapping[str, Any]) -> str:
 
 
 def show_split(evaluation: Mapping[str, Any], task: TaskRecipe) -> Html:
-    """The first predictions of a split."""
     everything = evaluation.get("predictions", [])
     rows = everything[:SHOWN]
     title = f"Predictions on {evaluation['split']}"
@@ -204,12 +193,16 @@ def show_split(evaluation: Mapping[str, Any], task: TaskRecipe) -> Html:
     samples = right[: max(OPENED // 2, OPENED - len(wrong))]
     failures = wrong[: OPENED - len(samples)]
     order = [*failures, *samples, *wrong[len(failures) :], *right[len(samples) :]]
-    filters = _filter_buttons({"all": len(rows), "bad": len(wrong), "good": len(right)})
+    kinds = (("all", "All", len(rows)), ("bad", "Incorrect", len(wrong)), ("good", "Correct", len(right)))
+    buttons = [
+        element("button", f"{word} {count}", type="button", data_show=kind, aria_pressed=str(kind == "all").lower())
+        for kind, word, count in kinds
+    ]
+    filters = element("div", *buttons, class_="filter")
     return section(title, filters, *_open_some(order), note=f"{note}, incorrect ones first.")
 
 
 def _open_some(checked: Sequence[tuple[Mapping[str, Any], bool | None]]) -> list[Html]:
-    """The first ten, and the others folded."""
     first, others = checked[:OPENED], checked[OPENED:]
     return [_table(first), *([disclosure(f"{len(others)} more", _table(others))] if others else [])]
 
@@ -230,29 +223,14 @@ def is_correct(prediction: Mapping[str, Any], task: TaskRecipe) -> bool:
 
 def _table(checked: Sequence[tuple[Mapping[str, Any], bool | None]]) -> Html:
     cells: list[list[object]] = [
-        [
-            folded(row["source"]),
-            folded(_join_references(row)),
-            folded(row["prediction"] or _EMPTY),
-        ]
+        [folded(row["source"]), folded(_join_references(row)), folded(row["prediction"] or _EMPTY)]
         for row, _ in checked
     ]
     names = ["source", "reference", "prediction"]
     if any(is_right is None for _, is_right in checked):
         return table(names, cells, class_="predictions")
-    marks = [badge("correct", "good") if right else badge("incorrect", "bad") for _, right in checked]
-    return table(
-        ["", *names], [[mark, *row] for mark, row in zip(marks, cells, strict=True)], class_="predictions judged"
-    )
-
-
-def _filter_buttons(counts: Mapping[str, int]) -> Html:
-    words = {"all": "All", "bad": "Incorrect", "good": "Correct"}
-    buttons = [
-        element("button", f"{words[kind]} {count}", type="button", data_show=kind, aria_pressed=pressed)
-        for (kind, count), pressed in zip(counts.items(), ("true", "false", "false"), strict=True)
-    ]
-    return element("div", *buttons, class_="filter")
+    marked = [[_mark(right), *row] for (_, right), row in zip(checked, cells, strict=True)]
+    return table(["", *names], marked, class_="predictions judged")
 
 
 _SHARES = (0.95, 0.99)
@@ -264,9 +242,10 @@ def show_quality(subject: ReportSubject) -> Html | None:
     if subject.single is not None or not subject.runs:
         return None
     score = subject.runs[0].score
-    curves = {group: [_scored(run, score) for run in runs] for group, runs in subject.groups.items()}
-    curves = {group: [points for points in found if points] for group, found in curves.items()}
-    curves = {group: found for group, found in curves.items() if found}
+    scored = {
+        group: [points for run in runs if (points := _scored(run, score))] for group, runs in subject.groups.items()
+    }
+    curves = {group: found for group, found in scored.items() if found}
     if len(curves) < 2 or all(len(points) < 2 for found in curves.values() for points in found):
         return None
     common = find_common(curves, score)
@@ -286,12 +265,14 @@ def show_quality(subject: ReportSubject) -> Html | None:
         f"The best {title_of(score)} that all runs reach is {format_run_score(common, score)}. Time from the start of "
         f"the run, evaluations included, to the first evaluation that reaches the target; the mean over seeds."
     )
-    chart = figure(
-        _draw(subject, curves, targets), f"{title_of(score)} over time", "dotted: 95% and 99%", name="time-to-quality"
+    drawn = draw_lines(
+        [subject.line(group, points, markers=True) for group, found in curves.items() for points in found], x="minutes"
     )
-    return section(
-        "Time to quality", figures([chart]), table(["run", "best", *heads], rows, numbers=range(1, 4)), note=note
-    )
+    for target in targets:
+        drawn.add_hline(y=target, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
+    chart = figure(drawn, f"{title_of(score)} over time", "dotted: 95% and 99%", name="time-to-quality")
+    cells = table(["run", "best", *heads], rows, numbers=range(1, 4))
+    return section("Time to quality", figures([chart]), cells, note=note)
 
 
 def find_common(curves: dict[str, list[_ScorePoints]], score: str) -> float:
@@ -323,23 +304,3 @@ def _format_minutes(found: Sequence[_ScorePoints], target: float, score: str) ->
         return "not reached"
     mean = format_seconds(60 * statistics.fmean(reached))
     return mean if len(reached) == len(found) else f"{mean} ({len(reached)} of {len(found)} seeds)"
-
-
-def _draw(subject: ReportSubject, curves: dict[str, list[_ScorePoints]], targets: Sequence[float]) -> go.Figure:
-    lines = [
-        ChartLine(
-            group,
-            points,
-            subject.colour(group),
-            subject.dash(group),
-            subject.width(group),
-            group=group,
-            markers=True,
-        )
-        for group, found in curves.items()
-        for points in found
-    ]
-    drawn = draw_lines(lines, x="minutes")
-    for target in targets:
-        drawn.add_hline(y=target, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
-    return drawn

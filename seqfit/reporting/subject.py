@@ -20,9 +20,8 @@ from typing import Any
 
 from seqfit.comparison import Comparison, records
 from seqfit.errors import SeqfitError
-from seqfit.reporting.charts import ACCENT, series_colour, series_dash
-from seqfit.reporting.reading import JsonRecord, inner, number, read_object
-from seqfit.reporting.runs import ShownRun
+from seqfit.reporting.charts import ACCENT, ChartLine, series_colour, series_dash
+from seqfit.reporting.runs import JsonRecord, ShownRun, inner, number, read_object
 from seqfit.rundir import EventKind, files
 from seqfit.system import quote
 from seqfit.yaml_text import flatten
@@ -34,8 +33,6 @@ _THINNEST, _THICKEST = 1.6, 5.0  # pixels
 
 @dataclass(frozen=True)
 class ReportSubject:
-    """All that a page shows."""
-
     title: str
     groups: dict[str, list[ShownRun]] = field(default_factory=dict)  # configuration -> its runs
     comparison: Comparison | None = None
@@ -52,7 +49,6 @@ class ReportSubject:
         return self.runs[0] if len(self.runs) == 1 and self.comparison is None else None
 
     def colour(self, group: str) -> str:
-        """The same in every chart."""
         names = self._names()
         return ACCENT if self.single is not None else series_colour(names.index(group) if group in names else 0)
 
@@ -67,6 +63,11 @@ class ReportSubject:
         later = len(names) - 1 - names.index(group) if group in names else 0
         return min(_THINNEST + 0.8 * later, _THICKEST)
 
+    def line(self, group: str, points: Sequence[tuple[float, float]], *, markers: bool = False) -> ChartLine:
+        return ChartLine(
+            group, points, self.colour(group), self.dash(group), self.width(group), group=group, markers=markers
+        )
+
     def _names(self) -> list[str]:
         """Those of the comparison first: a candidate without a run keeps its colour, too."""
         candidates = [] if self.comparison is None else [entry.candidate.name for entry in self.comparison.results]
@@ -74,7 +75,6 @@ class ReportSubject:
 
 
 def read_report_subject(paths: Sequence[Path]) -> ReportSubject:
-    """Everything that is there, each run once."""
     paths = _drop_repeated(paths)
     compared = [path for path in paths if (path / records.MATRIX).is_file()]
     if len(paths) == 1 and compared:
@@ -174,7 +174,6 @@ def _name_apart(runs: Sequence[ShownRun]) -> list[ShownRun]:
 
 
 def _drop_repeated(paths: Sequence[Path]) -> list[Path]:
-    """Each path once, as it was first given."""
     first: dict[Path, Path] = {}
     for path in paths:
         first.setdefault(path.resolve(), path)
@@ -193,7 +192,8 @@ def _read_comparison(folder: Path) -> ReportSubject:
         try:
             matrix = records.load_matrix(folder)
         except (SeqfitError, OSError) as second:
-            return ReportSubject(folder.name, group_runs(list(_open_all(folder))), None, [], [*gaps, str(second)])
+            runs = [run for place in find_runs(folder) if (run := open_run(place)) is not None]
+            return ReportSubject(folder.name, group_runs(runs), None, [], [*gaps, str(second)])
     groups: dict[str, list[ShownRun]] = {}
     resume = f"seqfit submit {quote(folder)}" if matrix.repeats_are_jobs else f"seqfit compare {quote(folder)} --resume"
     for candidate in matrix.candidates:
@@ -203,7 +203,3 @@ def _read_comparison(folder: Path) -> ReportSubject:
         runs = [run for place in places if (run := open_run(place, place.name, resume)) is not None]
         groups |= {candidate.name: runs} if runs else {}
     return ReportSubject(matrix.name, groups, comparison, [], gaps)
-
-
-def _open_all(folder: Path) -> Iterator[ShownRun]:
-    yield from (run for place in find_runs(folder) if (run := open_run(place)) is not None)

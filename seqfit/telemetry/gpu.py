@@ -55,11 +55,9 @@ class GpuReader(Protocol):
 
     def read(self) -> list[records.GpuReading]:
         """One reading for each GPU, in the order of `gpus`."""
-        ...
 
     def close(self) -> None:
         """Release the library."""
-        ...
 
 
 class NoReadings(Exception):
@@ -92,8 +90,6 @@ NVML_THROTTLING = {
 
 
 class NvmlReader:
-    """Reads through NVML, open until `close`."""
-
     def __init__(self) -> None:
         try:
             import pynvml
@@ -187,8 +183,6 @@ AMD_THROTTLING = {
 
 
 class AmdReader:
-    """Reads through NVML, open until `close`."""
-
     def __init__(self) -> None:
         self._smi = _import_amdsmi()
         try:

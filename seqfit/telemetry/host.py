@@ -23,8 +23,6 @@ LOOK_FOR_PROCESSES_SECONDS = 5.0
 
 
 class Rate:
-    """Turns a counter into a rate per second."""
-
     def __init__(self) -> None:
         self._before: tuple[float, float] | None = None
 
@@ -49,7 +47,14 @@ class ProcessTree:
     def read(self, now: float) -> tuple[int, float | None, int, int]:
         """Number of processes, cores that they keep busy, resident bytes, and the maximum of these so far."""
         if now - self._looked >= LOOK_FOR_PROCESSES_SECONDS:
-            self._look(now)
+            self._looked = now
+            try:
+                found = self._root.children(recursive=True)
+            except psutil.Error:  # the run has ended; the sampler is about to notice
+                found = []
+            self._members = [self._root, *(process for process in found if process.pid != os.getpid())]
+            members = {process.pid for process in self._members}
+            self._busy = {pid: rate for pid, rate in self._busy.items() if pid in members}
         resident, rates, alive = 0, [], 0
         for process in self._members:
             try:
@@ -63,16 +68,6 @@ class ProcessTree:
         self._peak_bytes = max(self._peak_bytes, resident, read_peak_bytes(self._root.pid))
         known = [rate for rate in rates if rate is not None]
         return alive, sum(known) if known else None, resident, self._peak_bytes
-
-    def _look(self, now: float) -> None:
-        self._looked = now
-        try:
-            found = self._root.children(recursive=True)
-        except psutil.Error:  # the run has ended; the sampler is about to notice
-            found = []
-        self._members = [self._root, *(process for process in found if process.pid != os.getpid())]
-        members = {process.pid for process in self._members}
-        self._busy = {pid: rate for pid, rate in self._busy.items() if pid in members}
 
 
 def read_peak_bytes(pid: int) -> int:
@@ -105,7 +100,6 @@ class HostReader:
         psutil.cpu_percent(percpu=True)  # the first call has nothing to compare with: 0 for every core
 
     def read(self) -> records.HostReading:
-        """Everything now, and the rates since the previous call."""
         now = time.monotonic()
         disk = psutil.disk_io_counters(nowrap=False)  # None in a container that sees no disks
         network = psutil.net_io_counters(nowrap=False)

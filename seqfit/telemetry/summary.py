@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 _Sample = Mapping[str, Any]
-_PREFIXES = ("GPU-", "MIG-")
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,6 @@ class GpuSummary:
 
 @dataclass(frozen=True)
 class HostSummary:
-    """The machine and the run's processes over all samples."""
-
     seconds: float
     samples: int
     mean_core_share: float | None
@@ -77,7 +74,7 @@ def find_trained(gpus: Sequence[Mapping[str, Any]], hardware: Mapping[str, Any])
     Other GPUs of the host may be busy for somebody else. NVML puts 'GPU-' or 'MIG-' before CUDA's UUIDs.
     """
     uuids = [str(uuid) for uuid in (hardware.get("uuids") or [hardware.get("uuid")]) if uuid]
-    used = {uuid.split("-", 1)[-1] if uuid.startswith(_PREFIXES) else uuid for uuid in uuids}
+    used = {uuid.split("-", 1)[-1] if uuid.startswith(("GPU-", "MIG-")) else uuid for uuid in uuids}
     trained = {gpu["gpu"] for gpu in gpus if any((gpu.get("uuid") or "").endswith(uuid) for uuid in used)}
     return trained or {gpu["gpu"] for gpu in gpus}
 

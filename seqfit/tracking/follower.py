@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from seqfit.errors import SeqfitError, describe_exit
@@ -75,14 +74,10 @@ class TrackerProcess:
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115
 
     def __enter__(self) -> Self:
-        if not (self._folder / files.MANIFEST).is_file():
-            self._start()
-        else:  # a run that is resumed, or another one, which training will refuse
+        if (self._folder / files.MANIFEST).is_file():  # resumed, or another run, which training will refuse
             later = f"seqfit track {quote(self._folder)} --to {self._tool}"
             self._report(f"'{self._folder}' already exists and is not followed; send it afterwards with: {later}")
-        return self
-
-    def _start(self) -> None:
+            return self
         command = [sys.executable, "-m", "seqfit.tracking.follower", str(self._folder), "--to", self._tool]
         with optional_work(EventKind.TRACKING, f"nothing is sent to {self._tool}", self._note):
             self._process = subprocess.Popen(  # in a session that Ctrl-C in the run's terminal does not reach
@@ -92,10 +87,9 @@ class TrackerProcess:
                 stderr=self._printed,
                 **own_session(),
             )
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         with self._printed, optional_work(EventKind.TRACKING, "how the tracker ended is not known", self._note):
             if self._process is not None:
                 self._finish(self._process)
@@ -116,9 +110,8 @@ class TrackerProcess:
         try:
             process.communicate(timeout=_FINISH_SECONDS)  # closes its standard input, the sign to end
         except subprocess.TimeoutExpired:
-            self._note(
-                EventKind.TRACKING, f"process {process.pid} is still sending the run to {self._tool}; it ends by itself"
-            )
+            late = f"process {process.pid} is still sending the run to {self._tool}; it ends by itself"
+            self._note(EventKind.TRACKING, late)
             return
         if process.returncode != 0:
             self._printed.seek(0)

@@ -33,28 +33,21 @@ class MlflowTracker:
         self._identity = identity
         with _explained():
             self._client = MlflowClient()
-            self._run = self._find() or self._create()
+            self._run = self._find_or_create()
         self.place = f"{self._client.tracking_uri}, experiment {identity.project}, run {identity.label}"
         self._points: list[Metric] = []
         self._notes: list[str] = []
         self._last = (0, _milliseconds(identity.started))
 
-    def _experiment(self) -> str:
-        found = self._client.get_experiment_by_name(self._identity.project)
-        return str(found.experiment_id if found else self._client.create_experiment(self._identity.project))
-
-    def _find(self) -> Run | None:
-        wanted = f"tags.`{ID_TAG}` = '{self._identity.id}'"
-        found: Sequence[Run] = self._client.search_runs([self._experiment()], wanted)
-        return found[0] if found else None
-
-    def _create(self) -> Run:
-        return self._client.create_run(
-            self._experiment(),
-            start_time=_milliseconds(self._identity.started),
-            tags={ID_TAG: self._identity.id},
-            run_name=self._identity.label,
-        )
+    def _find_or_create(self) -> Run:
+        identity = self._identity
+        found = self._client.get_experiment_by_name(identity.project)
+        experiment = str(found.experiment_id if found else self._client.create_experiment(identity.project))
+        runs: Sequence[Run] = self._client.search_runs([experiment], f"tags.`{ID_TAG}` = '{identity.id}'")
+        if runs:
+            return runs[0]
+        started, tags = _milliseconds(identity.started), {ID_TAG: identity.id}
+        return self._client.create_run(experiment, start_time=started, tags=tags, run_name=identity.label)
 
     def config(self, values: Mapping[str, TrackedValue]) -> None:
         """Parameters, which can't be changed later: existing ones stay."""
@@ -65,7 +58,6 @@ class MlflowTracker:
                 self._client.log_batch(self._run.info.run_id, params=fresh[start : start + _MOST_PARAMS])
 
     def scalars(self, values: Mapping[str, float], step: int, time: float) -> None:
-        """One point for each name."""
         self._last = max(self._last, (step, _milliseconds(time)))
         self._points += [Metric(name, value, _milliseconds(time), step) for name, value in values.items()]
 
@@ -74,7 +66,6 @@ class MlflowTracker:
         self._notes.append(f"- step {step}, {kind}: {message}")
 
     def flush(self) -> None:
-        """In requests of a thousand points."""
         points, self._points = self._points, []
         with _explained():
             for start in range(0, len(points), _MOST_METRICS):
@@ -95,7 +86,6 @@ class MlflowTracker:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """MLflow's errors, as ours."""
     try:
         yield
     except MlflowException as error:

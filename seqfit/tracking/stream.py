@@ -1,4 +1,4 @@
-"""Four record files become one stream in the order of time, each record with the step it belongs to.
+"""Four record files become one stream in the order of time; and what a record holds, as named numbers.
 
 In: a run directory, finished or still growing. Out: at each call the entries since the last one.
 
@@ -10,15 +10,25 @@ A step's record is written one step late, so records newer than the newest step 
 their step would depend on when the files are read. They wait 30 seconds at most, because a run that hangs is worth
 watching, too. Steps never go back: a step that was repeated after a resume, or a split that was scored again, is
 skipped.
+
+`read_step`, `read_evaluation`, `read_sample`: name -> number; what was not measured is absent, never 0. Names are the
+fields' names, with their units, in groups: train, phase, between (the steps), a split's name, host, gpu/INDEX, final.
+
+    {"step": 20, "loss": 0.3, "gradient_norm": null, "phase_seconds": {"forward": 2.0}, ...}, previous record: step 10
+    ->  {"train/loss": 0.3, "phase/forward_seconds": 0.2, ...}                             seconds per step
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from seqfit.rundir import RecordFile, files
+from seqfit.rundir import RecordFile, Run, files, mask_data, records
+from seqfit.tracking.tracker import TrackedValue
+from seqfit.yaml_text import read_yaml
 
 HELD_SECONDS = 30.0
 _EntryKind = Literal["step", "evaluation", "event", "sample"]
@@ -34,8 +44,6 @@ _ORDER = {kind: order for order, (kind, _) in enumerate(_FILES)}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record and its step."""
-
     kind: _EntryKind
     step: int
     steps: int  # of a step's record: since the previous one
@@ -84,3 +92,84 @@ class Stream:
             self._scored[record["split"]] = record["step"]
             return Entry(kind, record["step"], 0, record)
         return Entry(kind, self._step, 0, record)
+
+
+_Record = Mapping[str, Any]
+_ENVIRONMENT = ("command", "commit", "versions", "hardware", "precision", "parameters", "total_steps", "data")
+
+
+def read_step(record: _Record, steps: int) -> dict[str, float]:
+    """Loss, rates and memory, and the mean of each phase over the steps since the previous record."""
+    found = _numbers("train", record, leave_out=("step", "time"))
+    for phase, seconds in record.get("phase_seconds", {}).items():
+        if phase in records.BETWEEN_STEPS:
+            found[f"between/{phase}_seconds"] = seconds
+        elif steps > 0:
+            found[f"phase/{phase}_seconds"] = seconds / steps
+    return found
+
+
+def read_evaluation(record: _Record) -> dict[str, float]:
+    split = record["split"]
+    return _numbers(split, record, leave_out=("step", "time", "rows")) | _numbers(split, record["scores"])
+
+
+def read_sample(record: _Record) -> dict[str, float]:
+    """Host and GPUs. The mean of all cores, because a server has hundreds."""
+    cores = record["host"].get("core_shares") or []
+    found = _numbers("host", record["host"])
+    if cores:
+        found["host/core_share"] = sum(cores) / len(cores)
+    for reading in record["gpus"]:
+        group = f"gpu/{reading['gpu']}"
+        found |= _numbers(group, reading, leave_out=("gpu",))
+        if reading.get("throttle_reasons") is not None:
+            found[f"{group}/throttle_reasons"] = float(len(reading["throttle_reasons"]))
+    return found
+
+
+def read_scores(run: Run) -> dict[str, float]:
+    """What `seqfit evaluate` measured, after fine-tuning and before it."""
+    found: dict[str, float] = {}
+    for split in run.evaluated_splits():
+        for before in (False, True):
+            evaluation = run.evaluation(split, before=before)
+            if evaluation is not None:
+                found |= _numbers(f"final/{split}{'-before' if before else ''}", evaluation["metrics"])
+    return found
+
+
+def read_config(run: Run) -> dict[str, TrackedValue]:
+    """Recipe, strategy and environment by dotted names, with secrets masked; None and empty values are left out."""
+    manifest = run.manifest
+    strategy = run.path / files.STRATEGY
+    whole = {
+        "recipe": run.recipe.model_dump(mode="json"),
+        "strategy": read_yaml(strategy.read_text("utf-8"))[0] if strategy.is_file() else {},
+        "environment": {name: manifest[name] for name in _ENVIRONMENT if name in manifest},
+    }
+    masked: dict[str, TrackedValue] = mask_data(dict(_flatten("", whole)))
+    return masked
+
+
+def _flatten(name: str, value: Any) -> Iterator[tuple[str, TrackedValue]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flatten(f"{name}.{key}" if name else str(key), inner)
+    elif isinstance(value, list | tuple) and any(isinstance(inner, Mapping) for inner in value):
+        for number, inner in enumerate(value):
+            yield from _flatten(f"{name}.{number}", inner)
+    elif isinstance(value, list | tuple):
+        if value:
+            yield name, ", ".join(map(str, value))
+    elif value is not None:
+        yield name, value
+
+
+def _numbers(group: str, values: _Record, leave_out: tuple[str, ...] = ()) -> dict[str, float]:
+    """The fields that are finite numbers."""
+    return {
+        f"{group}/{name}": float(value)
+        for name, value in values.items()
+        if isinstance(value, int | float) and math.isfinite(value) and name not in leave_out
+    }

@@ -23,8 +23,6 @@ from seqfit.tracking.tracker import Identity, TrackedValue
 
 
 class TensorBoardTracker:
-    """One folder of event files."""
-
     sent_until = None
 
     def __init__(self, identity: Identity) -> None:
@@ -46,16 +44,13 @@ class TensorBoardTracker:
         self._add(group, 0, self._identity.started)
 
     def scalars(self, values: Mapping[str, float], step: int, time: float) -> None:
-        """One event with a value for each name."""
         self._last = max(self._last, (step, time))
         self._add(Summary(value=[Summary.Value(tag=n, simple_value=v) for n, v in values.items()]), step, time)
 
     def note(self, kind: str, message: str, step: int, time: float) -> None:
-        """A text under the event's kind."""
         self._add(text_pb(f"events/{kind}", message), step, time)
 
     def flush(self) -> None:
-        """To the disk."""
         self._writer.flush()
 
     def finish(self, status: str, ended: float | None, scores: Mapping[str, float]) -> None:

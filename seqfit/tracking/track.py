@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from seqfit.rundir import EventKind, Run, files, mask_text
-from seqfit.tracking.series import read_config, read_evaluation, read_sample, read_scores, read_step
-from seqfit.tracking.stream import Entry, Stream
+from seqfit.tracking.stream import Entry, Stream, read_config, read_evaluation, read_sample, read_scores, read_step
 from seqfit.tracking.tracker import ToolName, TrackerOpener, check_tool, identify_run, open_tracker
 
 POLL_SECONDS = 2.0
@@ -39,8 +38,6 @@ class Sent:
 
 
 class Export:
-    """Sends one run to one tool."""
-
     def __init__(self, run: Run, open_tracker: TrackerOpener, project: str) -> None:
         self.run = run
         self.records = 0
@@ -60,7 +57,6 @@ class Export:
         return len(entries)
 
     def finish(self, status: str) -> Sent:
-        """Close the tool's side of the run."""
         self._tracker.finish(status, self.run.manifest.get("ended"), read_scores(self.run))
         return Sent(self.run.path, status, self.records, self._tracker.place)
 
@@ -77,48 +73,40 @@ class Export:
         self._tracker.scalars(values, entry.step, entry.time)
 
 
+@dataclass(eq=False)
 class Following:
     """An export that is repeated until the run has ended."""
 
-    def __init__(
-        self,
-        folder: Path,
-        open_tracker: TrackerOpener,
-        project: str,
-        *,
-        patience_seconds: float = _PATIENCE_SECONDS,
-        is_abandoned: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._folder = folder
-        self._open_tracker = open_tracker
-        self._project = project
-        self._patience_seconds = patience_seconds
-        self._is_abandoned = is_abandoned  # True once the training process is known to be gone
-        self._export: Export | None = None
-        self._last_record = time.monotonic()
+    folder: Path
+    open_tracker: TrackerOpener
+    project: str
+    patience_seconds: float = _PATIENCE_SECONDS
+    is_abandoned: Callable[[], bool] = bool  # True once the training process is known to be gone
+    export: Export | None = field(default=None, init=False)
+    last_record: float = field(default_factory=time.monotonic, init=False)
 
     def poll(self) -> Sent | None:
         """Send what is new; the result once there is nothing left to wait for."""
-        abandoned = self._is_abandoned()  # before reading, so that all that was written until then is read
-        timed_out = time.monotonic() - self._last_record > self._patience_seconds
-        if self._export is None:
-            if not (self._folder / files.MANIFEST).is_file() and not (abandoned or timed_out):
+        abandoned = self.is_abandoned()  # before reading, so that all that was written until then is read
+        timed_out = time.monotonic() - self.last_record > self.patience_seconds
+        if self.export is None:
+            if not (self.folder / files.MANIFEST).is_file() and not (abandoned or timed_out):
                 return None
-            self._export = Export(Run(self._folder), self._open_tracker, self._project)
-            self._last_record = time.monotonic()
+            self.export = Export(Run(self.folder), self.open_tracker, self.project)
+            self.last_record = time.monotonic()
             timed_out = False
-        status = self._export.run.status
+        status = self.export.run.status
         over = abandoned or timed_out or status != "running"
-        if self._export.send(final=over):
-            self._last_record = time.monotonic()
-        return self._export.finish(_DIED if status == "running" else status) if over else None
+        if self.export.send(final=over):
+            self.last_record = time.monotonic()
+        return self.export.finish(_DIED if status == "running" else status) if over else None
 
     def stop(self) -> Sent | None:
         """Send what is there; the run goes on."""
-        if self._export is None:
+        if self.export is None:
             return None
-        self._export.send(final=True)
-        return self._export.finish(self._export.run.status)
+        self.export.send(final=True)
+        return self.export.finish(self.export.run.status)
 
 
 def export_runs(folders: Sequence[Path], open_tracker: TrackerOpener, project: str) -> list[Sent]:
@@ -166,8 +154,6 @@ def track(
     check_tool(to)
     folders = [run.path if isinstance(run, Run) else Path(run) for run in runs]
     opener = partial(open_tracker, to)
-    if follow:
-        return follow_runs(
-            [Following(folder, opener, project, patience_seconds=patience_seconds) for folder in folders]
-        )
-    return export_runs(folders, opener, project)
+    if not follow:
+        return export_runs(folders, opener, project)
+    return follow_runs([Following(folder, opener, project, patience_seconds=patience_seconds) for folder in folders])

@@ -57,23 +57,18 @@ class Tracker(Protocol):
 
     def config(self, values: Mapping[str, TrackedValue]) -> None:
         """Recipe, strategy and environment, by dotted names."""
-        ...
 
     def scalars(self, values: Mapping[str, float], step: int, time: float) -> None:
         """Values of one moment."""
-        ...
 
     def note(self, kind: str, message: str, step: int, time: float) -> None:
         """An event of the run."""
-        ...
 
     def flush(self) -> None:
         """Send what is buffered."""
-        ...
 
     def finish(self, status: str, ended: float | None, scores: Mapping[str, float]) -> None:
         """The status at its end ('running' if it goes on, 'died' if its process is gone), and its final scores."""
-        ...
 
 
 TrackerOpener = Callable[[Identity], Tracker]

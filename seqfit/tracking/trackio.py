@@ -36,16 +36,13 @@ class TrackioTracker:
         self._config = dict(values)
 
     def scalars(self, values: Mapping[str, float], step: int, time: float) -> None:
-        """One row."""
         self._step = max(self._step, step)
         self._rows.append((dict(values), step, _written(time), self._name_row(sorted(values.items()), step, time)))
 
     def note(self, kind: str, message: str, step: int, time: float) -> None:
-        """An alert."""
         self._alerts.append((kind, message, step, _written(time), self._name_row(kind, message, step, time)))
 
     def flush(self) -> None:
-        """Into the database, in one transaction each."""
         rows, self._rows = self._rows, []
         alerts, self._alerts = self._alerts, []
         where: dict[str, Any] = {"run": self._identity.label, "run_id": self._identity.id}

@@ -24,12 +24,8 @@ import wandb
 from seqfit.errors import SeqfitError
 from seqfit.tracking.tracker import Identity, TrackedValue
 
-_BY_SECONDS = ("host/*", "gpu/*")
-
 
 class WandbTracker:
-    """One run."""
-
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
         mode = os.environ.get("WANDB_MODE") or "offline"
@@ -61,22 +57,16 @@ class WandbTracker:
                 ),
             )
         self.place = str(Path(self._run.dir).parent if mode == "offline" else self._run.url)
-        self.sent_until = self._read_newest() if self._run.resumed else None
+        newest = self._run.summary.get("_timestamp") if self._run.resumed else None  # row on the server
+        self.sent_until = None if newest is None else float(newest)
         self._run.define_metric("*", step_metric="step")
-        for names in _BY_SECONDS:
+        for names in ("host/*", "gpu/*"):
             self._run.define_metric(names, step_metric="seconds")
 
-    def _read_newest(self) -> float | None:
-        """Time of the newest row on the server."""
-        newest = self._run.summary.get("_timestamp")
-        return None if newest is None else float(newest)
-
     def config(self, values: Mapping[str, TrackedValue]) -> None:
-        """The run's config."""
         self._run.config.update(dict(values), allow_val_change=True)
 
     def scalars(self, values: Mapping[str, float], step: int, time: float) -> None:
-        """One row of history."""
         seconds = time - self._identity.started
         self._run.log({**values, "step": step, "seconds": seconds, "_timestamp": time, "_runtime": seconds})
 
@@ -96,7 +86,6 @@ class WandbTracker:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """wandb's errors, as ours."""
     try:
         yield
     except wandb.Error as error:

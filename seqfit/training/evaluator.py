@@ -28,12 +28,7 @@ from seqfit.evaluation import (
     spread_over_rows,
 )
 from seqfit.model import Checkpoint, GenerationMetadata
-from seqfit.rundir import (
-    RunWriter,
-    explained_failures,
-    files,
-    records,
-)
+from seqfit.rundir import RunWriter, explained_failures, files, records
 from seqfit.training.nonfinite import explain_nan
 from seqfit.training.oom import attempt
 from seqfit.training.state import Best, TrainingState
@@ -76,7 +71,6 @@ class Evaluator:
         log.leave_out(time.perf_counter() - started)
 
     def save(self) -> None:
-        """The current model becomes the checkpoint."""
         metadata = GenerationMetadata(
             kind=self._setup.recipe.model.kind,
             task=self._setup.task.recipe,
@@ -133,9 +127,8 @@ class Evaluator:
             generated = attempt(lambda: generate_split(self._state.generator, split, rows, self._show))
         except _StopRequested:
             is_stopped = True
-        is_done, continues, stop = self._world.all_reduce_min(
-            [int(generated is not None), int(not is_stopped), self._stopping.offer()]
-        )
+        own = [int(generated is not None), int(not is_stopped), self._stopping.offer()]
+        is_done, continues, stop = self._world.all_reduce_min(own)
         self._stopping.settle(stop)
         if not continues:
             raise _StopRequested
@@ -159,19 +152,15 @@ class Evaluator:
     def _halve_batches(self) -> None:
         generator = self._state.generator
         tokens, rows = generator.batch_tokens // 2, max(1, generator.decoded_rows // 2)
-        where = f"the evaluation of step {self._state.step}"
         if tokens < _LEAST_TOKENS:
             raise OutOfMemory(
-                f"out of memory (OOM) in {where}, row by row",
+                f"out of memory (OOM) in the evaluation of step {self._state.step}, row by row",
                 "an evaluation batch has at least one row",
                 "Set a smaller task.max_source_tokens or eval.max_new_tokens",
             )
         self._state.generator = replace(generator, batch_tokens=tokens, decoded_rows=rows)
-        self._writer.event(
-            records.OutOfMemoryEvent(
-                self._state.step, "evaluation", "retry", evaluation_tokens=tokens, evaluation_rows=rows
-            )
-        )
+        sizes = {"evaluation_tokens": tokens, "evaluation_rows": rows}
+        self._writer.event(records.OutOfMemoryEvent(self._state.step, "evaluation", "retry", **sizes))
 
     def _choose_score(self, best: Best, result: SplitScores) -> float | None:
         """The score that chooses the checkpoint; where it can't be computed the loss does from now on: an event."""

@@ -36,15 +36,12 @@ from seqfit.training.view import TrainingView
 
 @dataclass(frozen=True)
 class StepWork:
-    """The FLOPs of a step, and the peak rate of its device."""
-
     loader: Loader | None = None
     shape: ModelShape | None = None
     peak_flops_per_second: float | None = None
     absent: dict[str, str] = field(default_factory=dict)  # field of a step's record -> why it has no value
 
     def count(self, batch: GlobalBatch) -> int | None:
-        """FLOPs of a global batch, or None where they are unknown."""
         if self.shape is None or self.loader is None:
             return None
         return self.shape.training_flops(*self.loader.lengths(batch))
@@ -171,7 +168,7 @@ class StepLog:
         return {
             "before": window.before,
             "seconds": now.seconds_since(window.started) - window.left_out_seconds,
-            "losses": [_to_json(float(loss)) for loss in window.losses],
+            "losses": [value if math.isfinite(value) else None for value in map(float, window.losses)],
             "marks": [float(mark) for mark in window.marks],
             "rows": list(window.rows),
             "terms": list(window.terms),
@@ -206,7 +203,11 @@ class StepLog:
         memory = measure_memory_bytes(self._device)
         phases = self._clock.take()
         now = time.time()
-        queued, calibration, begins = self._measure_queued(), None, arrived
+        queued, calibration, begins = None, None, arrived
+        queued_until = self._read_queued()
+        if queued_until is not None and window.queued_before is not None and not window.left_out_seconds:
+            # Mean per step; None with an evaluation in the window, whose share is unknown.
+            queued = (queued_until - window.queued_before) / len(window.losses)
         for measure in self._calibrations:
             seconds = measure(arrived.seconds_since(window.started) / len(window.losses))
             if seconds is not None:
@@ -216,13 +217,6 @@ class StepLog:
             step, batch, learning_rate, memory, now, window, phases, losses, marks, norm, arrived, queued, calibration
         )
         self._window = _Window(begins, self._read_queued(), before=step)
-
-    def _measure_queued(self) -> float | None:
-        """Mean per step of the open window; None with an evaluation in it, whose share is unknown."""
-        window, now = self._window, self._read_queued()
-        if now is None or window.queued_before is None or window.left_out_seconds:
-            return None
-        return (now - window.queued_before) / len(window.losses)
 
     def _read_queued(self) -> float | None:
         """None on a GPU, where a step does not wait for the thread's core."""
@@ -300,7 +294,3 @@ def measure_memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return read_resident_bytes()
-
-
-def _to_json(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -25,12 +25,10 @@ from seqfit.training.log import StepLog, StepWork
 from seqfit.training.nonfinite import NonFiniteHandler
 from seqfit.training.observer import Observer
 from seqfit.training.oom import HalfUpdated, OomRecovery, free_memory
-from seqfit.training.rng import read_torch_states, restore_torch_states
-from seqfit.training.schedule import Schedule
 from seqfit.training.setup import TrainingSetup
 from seqfit.training.snapshot_files import Snapshot
 from seqfit.training.snapshots import Snapshots
-from seqfit.training.state import Best, TrainingState
+from seqfit.training.state import Best, Schedule, TrainingState, read_torch_states, restore_torch_states
 from seqfit.training.view import TrainingView
 
 

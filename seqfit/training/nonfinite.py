@@ -59,13 +59,21 @@ class NonFiniteHandler:
     def check(self, steps: Sequence[SeenStep]) -> None:
         """Of completed steps: raises where training can't continue."""
         for seen in steps:
-            if seen.is_marked or not math.isfinite(seen.loss):
-                self._in_a_row += 1
-                self._handle(seen)
+            if not seen.is_marked and math.isfinite(seen.loss):
+                self._in_a_row = 0
+                if self._spikes.is_spike(seen.loss):
+                    self._writer.event(records.LossSpikeEvent(seen.step, seen.loss, self._spikes.usual, seen.rows))
                 continue
-            self._in_a_row = 0
-            if self._spikes.is_spike(seen.loss):
-                self._writer.event(records.LossSpikeEvent(seen.step, seen.loss, self._spikes.usual, seen.rows))
+            self._in_a_row += 1
+            if self._policy == "skip" and self._in_a_row < _SKIPPED_IN_A_ROW:
+                values = {"gradient norm": "non-finite"} if math.isfinite(seen.loss) else {"loss": str(seen.loss)}
+                self._writer.event(records.NonFiniteEvent(seen.step, "skipped", values, seen.rows))
+                continue
+            where = None
+            if not self._step.parallel.saves_shards:  # each rank runs its share again, with whole weights
+                found = self._world.all_gather(find_first_overflow(self._step, self._loader.load(seen.rows)))
+                where = next((place for place in found if place != NOWHERE), NOWHERE)
+            raise TrainingFailed(*explain_nan(seen.step, seen.loss, self._step.precision.name, where))
 
     def should_retry(self, number: int, outcome: StepOutcome) -> bool:
         """Whether a step is to be repeated in fp32, because the recipe says so. Waits for the device."""
@@ -74,21 +82,6 @@ class NonFiniteHandler:
             return False
         self._writer.event(records.NonFiniteEvent(number, "retried", precision=name))
         return True
-
-    def _handle(self, seen: SeenStep) -> None:
-        if self._policy == "skip" and self._in_a_row < _SKIPPED_IN_A_ROW:
-            values = {"gradient norm": "non-finite"} if math.isfinite(seen.loss) else {"loss": str(seen.loss)}
-            self._writer.event(records.NonFiniteEvent(seen.step, "skipped", values, seen.rows))
-            return
-        where = self._find_where(seen)
-        raise TrainingFailed(*explain_nan(seen.step, seen.loss, self._step.precision.name, where))
-
-    def _find_where(self, seen: SeenStep) -> str | None:
-        """Each rank runs its share of the batch again; not possible where ranks hold shards of the weights."""
-        if self._step.parallel.saves_shards:
-            return None
-        found = self._world.all_gather(find_first_overflow(self._step, self._loader.load(seen.rows)))
-        return next((where for where in found if where != NOWHERE), NOWHERE)
 
 
 class _Found(Exception):

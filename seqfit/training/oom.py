@@ -36,7 +36,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -105,12 +105,8 @@ class OomRecovery:
         if self._step.parallel.lockstep:
             failed = max(batch.micro_batches, key=lambda micro: (micro.examples > 1, micro.tokens))
         rank = None if self._world.size == 1 else self._world.rank
-        found: dict[str, Any] = {
-            "phase": self._step.phase,
-            "rank": rank,
-            "examples": failed.examples,
-            "tokens": failed.tokens,
-        }
+        found: dict[str, Any] = {"phase": self._step.phase, "rank": rank}
+        found |= {"examples": failed.examples, "tokens": failed.tokens}
         if failed.examples == 1:
             raise OutOfMemory(
                 records.OutOfMemoryEvent(number, action="retry", **found).where,
@@ -118,20 +114,16 @@ class OomRecovery:
                 "Set strategy.recompute=blocks (gradient checkpointing) or a smaller task.max_source_tokens; "
                 "`seqfit plan` shows what fits",
             )
-        if self._world.size > 1 and self._coordination.has_agreed:
-            self._leave(
-                records.OutOfMemoryEvent(number, action="restart", micro_batch_tokens=failed.tokens // 2, **found)
+        if self._world.size > 1 and self._coordination.has_agreed:  # in a collective that this rank can't finish
+            half = failed.tokens // 2
+            event = records.OutOfMemoryEvent(number, action="restart", micro_batch_tokens=half, **found)
+            RankNotes(self._writer.path).write(self._world.rank, event)
+            raise PeerLost(
+                event.message,
+                "the other processes wait for this one there, so all of them have to restart",
+                "A launcher restarts them (--max-restarts); otherwise resume with seqfit train --resume",
             )
         return found
-
-    def _leave(self, event: records.OutOfMemoryEvent) -> NoReturn:
-        """The others wait in a collective that this rank can't finish."""
-        RankNotes(self._writer.path).write(self._world.rank, event)
-        raise PeerLost(
-            event.message,
-            "the other processes wait for this one there, so all of them have to restart",
-            "A launcher restarts them (--max-restarts); otherwise resume with seqfit train --resume",
-        )
 
 
 def find_smaller_micro_batches(events: Iterable[Mapping[str, Any]], after: int) -> dict[int, int]:
@@ -161,15 +153,11 @@ def attempt(action: Callable[[], _T]) -> _T | None:
 
 
 def free_memory() -> None:
-    """Return unused memory to the system."""
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     elif platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)  # a fragmented heap may lack room for what would fit
-
-
-_STATUS = Path("/proc/self/status")
 
 
 @contextlib.contextmanager
@@ -178,15 +166,6 @@ def limited_memory(given_bytes: int | None, device: torch.device, sharers: int =
 
     `sharers`: processes of the run on this machine. A given limit holds for each of them.
     """
-    limit_bytes = _choose_limit(given_bytes, device, sharers)
-    if limit_bytes is None:
-        yield None
-        return
-    with data_limit(limit_bytes):
-        yield limit_bytes
-
-
-def _choose_limit(given_bytes: int | None, device: torch.device, sharers: int) -> int | None:
     if device.type != "cpu" or not has_memory_limits():
         if given_bytes is not None:
             raise RecipeError(
@@ -194,12 +173,12 @@ def _choose_limit(given_bytes: int | None, device: torch.device, sharers: int) -
                 "it limits the memory of a process that trains on a CPU under Linux",
                 "Leave it out: the GPU's memory is the limit",
             )
-        return None
+        yield None
+        return
     used_bytes = _read_used_bytes()
     left_bytes = read_limits().left_bytes(sharers)
-    limits = [given_bytes]
-    if left_bytes is not None:  # a cgroup counts what is resident; the limit counts what is mapped
-        limits.append(used_bytes + left_bytes)
+    # A cgroup counts what is resident; the limit counts what is mapped.
+    limits = [given_bytes, None if left_bytes is None else used_bytes + left_bytes]
     limit_bytes = min((limit for limit in limits if limit is not None), default=None)
     if given_bytes is not None and limit_bytes is not None and limit_bytes <= used_bytes:
         raise RecipeError(
@@ -207,10 +186,11 @@ def _choose_limit(given_bytes: int | None, device: torch.device, sharers: int) -
             f"Python and its libraries already use {format_bytes(used_bytes)}",
             "Raise --memory-limit",
         )
-    return limit_bytes
+    with contextlib.nullcontext() if limit_bytes is None else data_limit(limit_bytes):
+        yield limit_bytes
 
 
 def _read_used_bytes() -> int:
     """What counts against the limit so far."""
-    lines = _STATUS.read_text("utf-8").splitlines()
+    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))

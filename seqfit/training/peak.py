@@ -39,7 +39,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from seqfit.data import GlobalBatch, MicroBatch
+from seqfit.data import GlobalBatch
 from seqfit.errors import describe_error
 from seqfit.planning import RunPrediction
 from seqfit.rundir import EventKind, records
@@ -55,8 +55,6 @@ _Measure = tuple[str, bool]  # of what, and whether the micro-batch is the only 
 
 @dataclass(frozen=True)
 class _Largest:
-    """The largest step by some measure."""
-
     size: int
     number: int
     batch: GlobalBatch | None  # None: it was measured
@@ -72,8 +70,7 @@ class PeakObserver(Observer):
         self._step = step
         self._report = report
         on_cpu = step.precision.device.type == "cpu"
-        last = int(os.environ.get(WATCHED, LAST if is_predicted else 0))
-        self._last = last if on_cpu else 0
+        self._last = int(os.environ.get(WATCHED, LAST if is_predicted else 0)) if on_cpu else 0
         self._keeps_largest = WATCHED in os.environ and on_cpu and step.parallel.name == ParallelStrategy.name
         self._largest: dict[_Measure, _Largest] = {}
         self._most_tokens = 0
@@ -177,15 +174,14 @@ def _measure(batch: GlobalBatch) -> Iterator[tuple[_Measure, int]]:
         yield ("tokens", is_only), micro_batch.tokens
         if micro_batch.decoder_ids is not None:
             yield ("targets", is_only), micro_batch.decoder_ids.numel()
-        yield ("pairs", is_only), _count_pairs(micro_batch)
-
-
-def _count_pairs(micro_batch: MicroBatch) -> int:
-    """Of tokens that attend to each other within an example, source and target taken as one sequence."""
-    if micro_batch.source_lengths is not None:
-        targets = micro_batch.target_lengths or (0,) * micro_batch.examples
-        return sum((source + target) ** 2 for source, target in zip(micro_batch.source_lengths, targets, strict=True))
-    return micro_batch.tokens**2 // micro_batch.examples  # padded to the longest
+        # Of tokens that attend to each other within an example, source and target taken as one sequence.
+        if micro_batch.source_lengths is None:  # padded to the longest
+            yield ("pairs", is_only), micro_batch.tokens**2 // micro_batch.examples
+        else:
+            both = zip(
+                micro_batch.source_lengths, micro_batch.target_lengths or (0,) * micro_batch.examples, strict=True
+            )
+            yield ("pairs", is_only), sum((source + target) ** 2 for source, target in both)
 
 
 @dataclass(frozen=True)
@@ -203,7 +199,6 @@ class PredictionOutcome:
 
     @property
     def event(self) -> records.PredictionEvent:
-        """At the end of the run."""
         return records.PredictionEvent(
             self.predicted_peak_bytes,
             self.measured_peak_bytes,
@@ -255,8 +250,6 @@ _SHARE = 0.05  # of a step's time is spent on it: several repeats where steps ar
 
 
 class CalibrationWorkload(Observer):
-    """A fixed workload, timed between steps."""
-
     def __init__(self) -> None:
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # training's own RNG state is unchanged
             torch.manual_seed(0)

@@ -7,6 +7,7 @@ What was decided on the way becomes events of the run.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -34,12 +35,11 @@ from seqfit.parallel import SINGLE_PROCESS, BuiltStep, GatherTarget, World, buil
 from seqfit.planning import RunPrediction, predict_run
 from seqfit.recipe import Recipe
 from seqfit.rundir import EventKind, records
-from seqfit.step import ParallelStrategy, Precision, TrainStep, choose_device, choose_precision, explain_unused_gpu
+from seqfit.step import Precision, TrainStep, choose_device, choose_precision, explain_unused_gpu
 from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.tasks import Task, build_task, head_of
 from seqfit.telemetry import read_resident_bytes
 from seqfit.training.coordination import Coordination
-from seqfit.training.rng import seed_everything
 from seqfit.training.view import TrainingView
 from seqfit.trimming import KeptTokens, check_trimmable, choose_vocabulary, count_tokens, load_trimmed_model, remap_data
 from seqfit.units import format_bytes
@@ -49,8 +49,6 @@ _HEAD_REACHES = (0.02, 20.0)  # standard deviations of scores that a head fits a
 
 @dataclass(frozen=True)
 class Resolved:
-    """A recipe with the strategy that it states and the device of this process."""
-
     recipe: Recipe
     strategy: Strategy  # where the recipe states none: the default one, which a plan may replace
     device: torch.device
@@ -67,8 +65,6 @@ def resolve_recipe(recipe: Recipe, notes: Sequence[str] = ()) -> Resolved:
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """All that a run trains with, built and checked before the first step."""
-
     recipe: Recipe
     strategy: Strategy
     task: Task
@@ -100,8 +96,6 @@ class TrainingSetup:
 
 @dataclass(frozen=True)
 class _Corpus:
-    """Tokenized data, and its tokenizer."""
-
     tokenizer: PreTrainedTokenizerBase
     data: PreparedData
     kept: KeptTokens | None = None  # where the vocabulary is trimmed
@@ -109,18 +103,12 @@ class _Corpus:
 
 @dataclass(frozen=True)
 class _LoadedModel:
-    """A model with its tokenizer and data."""
-
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     data: PreparedData
     events: records.Events
     frozen_bits: int
     gather_target: GatherTarget | None  # where no process has room for the whole model
-
-    @property
-    def evaluated(self) -> PreTrainedModel:
-        return self.model if self.gather_target is None else self.gather_target.model
 
 
 def build_setup(
@@ -145,7 +133,9 @@ def build_setup(
     recipe, corpus, prediction = _plan(resolved, view, memory_limit_bytes, world, is_guessed=is_guessed)
     strategy = prediction.strategy
     precision = choose_precision(strategy, device, recipe.allow)
-    seed_everything(recipe.seed)
+    random.seed(recipe.seed)
+    np.random.seed(recipe.seed)
+    torch.manual_seed(recipe.seed)  # on every device
     before_bytes = read_resident_bytes()
     loaded = _load(recipe, strategy, device, corpus, world)
     coordination = Coordination(world)
@@ -236,14 +226,13 @@ def _build_step(
 ) -> BuiltStep:
     """The step with its optimizer state, whose memory is allocated now."""
     split = loaded.data.splits["train"]
-    lengths = float(split.source_lengths.mean()), float(split.target_lengths.mean())
     built = build_step(
         loaded.model,
         recipe.train,
         strategy,
         precision,
         world=coordination.world,
-        lengths=lengths,
+        lengths=(float(split.source_lengths.mean()), float(split.target_lengths.mean())),
         before_communication=coordination.check_all_ranks,
     )
     built.step.parallel.allocate_state(built.step.optimizer)
@@ -251,6 +240,10 @@ def _build_step(
 
 
 def _build_loader(recipe: Recipe, strategy: Strategy, loaded: _LoadedModel, built: BuiltStep, world: World) -> Loader:
+    parallel, share = built.step.parallel, Share()  # the whole batch
+    if world.size > 1 and parallel.splits_batches:  # by what examples cost this model
+        shape, _ = read_model_shape(loaded.model.config.to_dict())
+        share = Share(world.rank, world.size, parallel.lockstep, CostModel() if shape is None else shape.cost_model())
     return Loader(
         loaded.data.splits["train"],
         family_of(loaded.model).build_padding(loaded.model, loaded.tokenizer),
@@ -258,17 +251,8 @@ def _build_loader(recipe: Recipe, strategy: Strategy, loaded: _LoadedModel, buil
         batch_examples=recipe.train.examples_per_step,
         batch_tokens=recipe.train.batch_tokens,
         seed=recipe.seed,
-        share=_choose_share(loaded.model, built.step.parallel, world),
+        share=share,
     )
-
-
-def _choose_share(model: PreTrainedModel, parallel: ParallelStrategy, world: World) -> Share:
-    """What each process loads of a global batch, by what its examples cost this model."""
-    if world.size == 1 or not parallel.splits_batches:
-        return Share()  # the whole batch
-    shape, _ = read_model_shape(model.config.to_dict())
-    cost = CostModel() if shape is None else shape.cost_model()
-    return Share(world.rank, world.size, parallel.lockstep, cost)
 
 
 def _read_corpus(recipe: Recipe, view: TrainingView) -> _Corpus:
@@ -277,33 +261,18 @@ def _read_corpus(recipe: Recipe, view: TrainingView) -> _Corpus:
     mode = recipe.model.trim_vocabulary
     if mode is not None:
         check_trimmable(tokenizer)
-    limit = load_position_limit(recipe.model)
     data = prepare_data(
         recipe,
         tokenizer,
         ("train", "validation"),
+        position_limit=load_position_limit(recipe.model),
         encoder=build_text_encoder(tokenizer),
-        position_limit=limit,
         progress=view.progress,
     )
     if mode is None:
         return _Corpus(tokenizer, data)
     kept, trimmed = choose_vocabulary(recipe.model, tokenizer, count_tokens(data, len(tokenizer)), mode)
     return _Corpus(trimmed, remap_data(data, kept.remap), kept)
-
-
-def _load(recipe: Recipe, strategy: Strategy, device: torch.device, corpus: _Corpus, world: World) -> _LoadedModel:
-    """The whole model on the device; on the host where it will be split, because it may not fit on one device."""
-    model, events = _load_model(recipe, strategy, corpus)
-    is_spread = world.size > 1 and strategy.parallel in ("fsdp", "pipeline")
-    return _LoadedModel(
-        model=model if is_spread else model.to(device),
-        tokenizer=corpus.tokenizer,
-        data=corpus.data,
-        events=events,
-        frozen_bits=sum_frozen_bits(model),  # before it is split: each rank would have another sum
-        gather_target=GatherTarget(model, device) if is_spread else None,
-    )
 
 
 def sum_frozen_bits(model: nn.Module) -> int:
@@ -317,7 +286,7 @@ def sum_frozen_bits(model: nn.Module) -> int:
     return whole
 
 
-def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[PreTrainedModel, records.Events]:
+def _load(recipe: Recipe, strategy: Strategy, device: torch.device, corpus: _Corpus, world: World) -> _LoadedModel:
     """In this order: trimming replaces the embeddings, adapters freeze all other weights."""
     head = head_of(recipe.task)
     events: records.Events = []
@@ -329,15 +298,23 @@ def _load_model(recipe: Recipe, strategy: Strategy, corpus: _Corpus) -> tuple[Pr
         model = trimmed.model
         events.append((EventKind.TRIM, str(trimmed.report)))
         if trimmed.fallback is not None:
-            events.append(
-                records.FallbackEvent("trimming", "the whole model was loaded and then trimmed", trimmed.fallback)
-            )
+            instead = "the whole model was loaded and then trimmed"
+            events.append(records.FallbackEvent("trimming", instead, trimmed.fallback))
     if head is not None and head.problem_type == "regression" and recipe.model.kind == "classifier":
         events.extend(_start_at_mean(model, corpus.data.splits["train"].scores()))
     untested = family_of(model).explain_untested(model.config) if recipe.model.kind == "text-to-text" else None
     events.extend([] if untested is None else [(EventKind.UNTESTED, untested)])
     events.extend(choose_weights(model, recipe.model, strategy))
-    return model, events
+    # On the host where it will be split, because it may not fit on one device.
+    is_spread = world.size > 1 and strategy.parallel in ("fsdp", "pipeline")
+    return _LoadedModel(
+        model=model if is_spread else model.to(device),
+        tokenizer=corpus.tokenizer,
+        data=corpus.data,
+        events=events,
+        frozen_bits=sum_frozen_bits(model),  # before it is split: each rank would have another sum
+        gather_target=GatherTarget(model, device) if is_spread else None,
+    )
 
 
 def _start_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> records.Events:
@@ -354,29 +331,28 @@ def _start_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> recor
         with torch.no_grad():
             last.bias.fill_(mean)
         events.append((EventKind.REGRESSION_HEAD, f"starts at the mean of the training scores, {mean:.4g}"))
-    if deviation and not _HEAD_REACHES[0] <= deviation <= _HEAD_REACHES[1]:
-        events.append(
-            (
-                EventKind.REGRESSION_HEAD,
-                f"the scores' standard deviation is {deviation:.3g}; a head trains fastest between "
-                f"{_HEAD_REACHES[0]:g} and {_HEAD_REACHES[1]:g}: scale the column if the error does not fall",
-            )
+    least, most = _HEAD_REACHES
+    if deviation and not least <= deviation <= most:
+        text = (
+            f"the scores' standard deviation is {deviation:.3g}; a head trains fastest between {least:g} and {most:g}: "
+            "scale the column if the error does not fall"
         )
+        events.append((EventKind.REGRESSION_HEAD, text))
     return events
 
 
 def _build_generator(recipe: Recipe, loaded: _LoadedModel, precision: Precision) -> Generator:
     limit = load_position_limit(recipe.model)
-    start_of = set_start(loaded.evaluated, loaded.tokenizer, recipe.task)
+    model = loaded.model if loaded.gather_target is None else loaded.gather_target.model
     return Generator(
-        model=loaded.evaluated,
+        model=model,
         tokenizer=loaded.tokenizer,
         precision=precision,
         beams=recipe.eval.beams,
         max_new_tokens=recipe.eval.max_new_tokens or choose_answer_length(loaded.data, limit),
         batch_tokens=recipe.eval.batch_tokens,
         head=head_of(recipe.task),
-        start_of=start_of,
+        start_of=set_start(model, loaded.tokenizer, recipe.task),
     )
 
 

@@ -30,7 +30,6 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -336,7 +335,7 @@ def _first_reason(error: CheckpointException) -> str:
     return f"rank {rank}: {getattr(reason, 'strerror', None) or reason}"
 
 
-@contextmanager
+@contextlib.contextmanager
 def _quiet_torch() -> Iterator[None]:
     """torch warns about interfaces of its own that it uses here."""
     with warnings.catch_warnings():

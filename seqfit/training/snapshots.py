@@ -95,11 +95,8 @@ class Snapshots:
         self._state.restore(found)
         self._writer.drop_records_after(found.step, evaluation_is_due=self._state.evaluation_is_due)
         tokens = self._state.setup.loader.rule.tokens
-        self._writer.event(
-            records.OutOfMemoryEvent(
-                found.step + 1, "optimizer", "restore", micro_batch_tokens=tokens, failed_step=lost
-            )
-        )
+        sizes = {"micro_batch_tokens": tokens, "failed_step": lost}
+        self._writer.event(records.OutOfMemoryEvent(found.step + 1, "optimizer", "restore", **sizes))
         self._writer.sync()
 
 

@@ -1,4 +1,4 @@
-"""The state of a run: taken out for a snapshot, restored by a resume; its best evaluation.
+"""The state of a run: taken out for a snapshot, restored by a resume; its schedule, best evaluation and RNG state.
 
 In: the live parts of a run between two steps. Out: tensors and facts, and back. Together with the recipe, the strategy
 and the data, which a snapshot only identifies (`identify_step`), this is all that the rest of the run depends on:
@@ -9,7 +9,13 @@ and the data, which a snapshot only identifies (`identify_step`), this is all th
     step number = position in the data, best score, schedule, loss scaler, size of micro-batches and of evaluation
     batches, open record, losses that a spike is compared with                                       facts
 
-Frozen weights are not written; a sum over their bits shows whether they are still the same.
+Frozen weights are not written; a sum over their bits shows whether they are still the same. torch's RNG state is
+tensors, Python's and numpy's JSON. A step draws from torch's only; the order of the data needs none of them, because it
+is a function of the seed (seqfit.data.batching).
+
+The schedule is a factor of the peak learning rate for each step:
+
+    linear, 2 warm-up steps of 6:   step 1 2 3 4 5 6  ->  0.5 1 1 0.75 0.5 0.25 (then 0)
 """
 
 from __future__ import annotations
@@ -18,19 +24,21 @@ import hashlib
 import importlib.metadata
 import math
 import platform
+import random
 import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 
 from seqfit.evaluation import Generator
 from seqfit.metrics import higher_is_better
+from seqfit.recipe import schema
 from seqfit.training.log import StepLog
 from seqfit.training.nonfinite import NonFiniteHandler
-from seqfit.training.rng import read_host_states, read_torch_states, restore_host_states, restore_torch_states
-from seqfit.training.schedule import Schedule
 from seqfit.training.setup import TrainingSetup
 from seqfit.training.snapshot_files import Snapshot, copy_tensors
 
@@ -72,6 +80,48 @@ class Best:
         return kept, improved
 
 
+class Schedule:
+    """Factor of the peak rate: a function of the step, and for plateau also of evaluations."""
+
+    def __init__(self, recipe: schema.ScheduleRecipe, total_steps: int) -> None:
+        self._recipe = recipe
+        self._total = total_steps
+        self._plateau_factor = 1.0
+        self._stale = 0
+
+    def factor(self, step: int) -> float:
+        """For update number `step`, counted from 1."""
+        warmup = self._recipe.warmup_steps
+        if step <= warmup:
+            return step / warmup
+        name = self._recipe.name
+        if name == "plateau":
+            return self._plateau_factor
+        if name == "inverse_sqrt":
+            return math.sqrt(max(warmup, 1) / max(step, 1))
+        done = min(1.0, (step - 1 - warmup) / max(1, self._total - warmup))
+        if name == "linear":
+            return self._recipe.floor + (1 - self._recipe.floor) * (1 - done)
+        if name == "cosine":
+            return self._recipe.floor + (1 - self._recipe.floor) * (1 + math.cos(math.pi * done)) / 2
+        return 1.0
+
+    def read_state(self) -> dict[str, float]:
+        return {"plateau_factor": self._plateau_factor, "stale": self._stale}
+
+    def restore_state(self, state: Mapping[str, Any]) -> None:
+        self._plateau_factor, self._stale = float(state["plateau_factor"]), int(state["stale"])
+
+    def observe(self, improved: bool) -> bool:
+        """After an evaluation: whether plateau lowers the rate because of it."""
+        self._stale = 0 if improved else self._stale + 1
+        if self._recipe.name != "plateau" or self._stale < self._recipe.patience:
+            return False
+        self._stale = 0
+        self._plateau_factor *= self._recipe.factor
+        return True
+
+
 _EVALUATION_SIZES = ("batch_tokens", "decoded_rows")
 
 
@@ -106,7 +156,10 @@ class TrainingState:
             "random": read_host_states(),
             "scaler": None if step.scaler is None else step.scaler.state_dict(),
             "schedule": self.schedule.read_state(),
-            "best": {name: _to_json(value) for name, value in asdict(self.best).items()},
+            "best": {
+                name: None if isinstance(value, float) and not math.isfinite(value) else value
+                for name, value in asdict(self.best).items()
+            },
             "micro_batch_tokens": self.setup.loader.rule.tokens,
             "evaluation": {name: getattr(self.generator, name) for name in _EVALUATION_SIZES},
             "nonfinite": self.nonfinite.read_state(),
@@ -145,15 +198,47 @@ class TrainingState:
         self.is_best = facts["is_best"]
 
     def _read_live(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """Trainable weights and optimizer state, not copied, by their names in a snapshot; and the state's numbers."""
+        """Trainable weights, saved buffers and optimizer state, not copied, by their names in a snapshot; and the
+        state's numbers."""
         step = self.setup.step
         state, values = step.parallel.read_state(step.optimizer, step.model)
-        tensors = {f"model/{name}": tensor for name, tensor in _read_model_tensors(step.model).items()}
+        trainable = {name: weight.detach() for name, weight in step.model.named_parameters() if weight.requires_grad}
+        saved = step.model.state_dict()
+        buffers = {name: buffer for name, buffer in step.model.named_buffers() if name in saved}
+        tensors = {f"model/{name}": tensor for name, tensor in (trainable | buffers).items()}
         return tensors | {f"optimizer/{name}": tensor for name, tensor in state.items()}, values
 
 
+def read_torch_states(device: torch.device) -> dict[str, torch.Tensor]:
+    """Of the host and of this process's GPU, as bytes. No device sync: the RNG state of GPUs is on the host."""
+    states = {"torch": torch.get_rng_state()}
+    return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
+
+
+def restore_torch_states(states: Mapping[str, torch.Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states["torch"])
+    if "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+
+
+def read_host_states() -> dict[str, Any]:
+    state: Any = np.random.get_state(legacy=True)
+    kind, keys, position, has_gauss, gauss = state
+    version, numbers, spare = random.getstate()
+    return {
+        "numpy": [str(kind), np.asarray(keys).tolist(), int(position), int(has_gauss), float(gauss)],
+        "python": [version, list(numbers), spare],
+    }
+
+
+def restore_host_states(states: Mapping[str, Any]) -> None:
+    kind, keys, position, has_gauss, gauss = states["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, gauss))
+    version, numbers, spare = states["python"]
+    random.setstate((version, tuple(numbers), spare))
+
+
 def collect_versions() -> dict[str, str]:
-    """Of Python and the packages that are installed."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -177,13 +262,6 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _find_packages(setup: TrainingSetup) -> list[str]:
-    """Packages whose versions affect what a step of this run computes."""
-    eight_bit = ["bitsandbytes", "torchao"] if setup.strategy.optimizer == "8bit" else []
-    deepspeed = ["deepspeed"] if setup.strategy.sharding != "fsdp2" else []
-    return ["torch", "transformers", "seqfit", "peft", *eight_bit, *deepspeed]
-
-
 def identify_step(setup: TrainingSetup) -> dict[str, Any]:
     """What must be the same for an exact resume, and is not in the snapshot itself.
 
@@ -191,6 +269,9 @@ def identify_step(setup: TrainingSetup) -> dict[str, Any]:
     """
     device = setup.step.precision.device
     on_gpu, versions = device.type == "cuda", collect_versions()
+    packages = ["torch", "transformers", "seqfit", "peft"]  # that affect what a step of this run computes
+    packages += ["bitsandbytes", "torchao"] if setup.strategy.optimizer == "8bit" else []
+    packages += ["deepspeed"] if setup.strategy.sharding != "fsdp2" else []
     return {
         "data": setup.data_fingerprint,
         "recipe": _hash(setup.recipe.model_dump_json(exclude={"strategy"})),
@@ -199,7 +280,7 @@ def identify_step(setup: TrainingSetup) -> dict[str, Any]:
         "processes": setup.world.size,
         "threads": None if on_gpu else torch.get_num_threads(),
         "precision": setup.step.precision.name,
-        **{name: versions.get(name) for name in _find_packages(setup)},
+        **{name: versions.get(name) for name in packages},
         "frozen weights": setup.frozen_bits,
     }
 
@@ -213,14 +294,3 @@ def find_state_differences(snapshot: Snapshot, setup: TrainingSetup) -> dict[str
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _read_model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Trainable weights, and buffers that are part of the model's state; each once."""
-    trainable = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
-    saved = model.state_dict()
-    return trainable | {name: buffer for name, buffer in model.named_buffers() if name in saved}
-
-
-def _to_json(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -135,7 +135,11 @@ def _resolve_recipe(given: Given, *, resume: bool) -> Resolved:
 
 
 def _train_in(world: World, command: _Command, view: TrainingView) -> Run:
-    path = _find_run_directory(command, world)
+    chosen: str | None = None  # the run directory, as the first process finds or chooses it
+    if world.is_first:
+        earlier = find_earlier(command.name, command.out, command.given.place) if command.resume else None
+        chosen = str(command.out or files.new_run(command.name) if earlier is None else earlier.path)
+    path = Path(world.broadcast(chosen))
     manifest = Run(path).manifest if world.is_first and (path / files.MANIFEST).is_file() else None
     manifest = world.broadcast(manifest)
     is_ours = manifest is not None and world.launch is not None and manifest.get("launch") == world.launch
@@ -144,15 +148,6 @@ def _train_in(world: World, command: _Command, view: TrainingView) -> Run:
     elif command.resume or manifest.get("status") != FINISHED:  # else the group was restarted for nothing
         _continue(Run(path), command, view, world)
     return Run(path)
-
-
-def _find_run_directory(command: _Command, world: World) -> Path:
-    """As the first process finds or chooses it."""
-    path: Path | None = None
-    if world.is_first:
-        earlier = find_earlier(command.name, command.out, command.given.place) if command.resume else None
-        path = command.out or files.new_run(command.name) if earlier is None else earlier.path
-    return Path(world.broadcast(None if path is None else str(path)))
 
 
 def _begin(path: Path, command: _Command, view: TrainingView, world: World) -> None:
@@ -178,8 +173,11 @@ def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> 
     limited = limited_memory(command.memory_limit_bytes, resolved.device, world.local_size)
     with contextlib.closing(writer), limited as limit_bytes:
         check_unfinished(run)  # once more, now that nobody else writes it
-        if world.is_first:
-            _record_notes(run, writer)
+        if world.is_first:  # what processes that died have left behind becomes events
+            notes = RankNotes(run.path)
+            for note in notes.read():
+                writer.event(note)
+            notes.remove()
         setup, _ = build_setup(resolved, view, limit_bytes, world)
         snapshot = _find_snapshot(run, writer, world)
         changed = None if snapshot is None else check_exact(run.path, snapshot, setup)
@@ -188,22 +186,12 @@ def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> 
         begin = 0 if snapshot is None else snapshot.step
         found = find_smaller_micro_batches(run.events() if world.is_first else [], after=begin)
         splits = dict(world.broadcast(list(found.items())))
-        if snapshot is None:
-            writer.drop_records_after(-1)
-        else:
-            writer.drop_records_after(snapshot.step, evaluation_is_due=snapshot.facts["evaluation_is_due"])
+        is_due = snapshot is not None and snapshot.facts["evaluation_is_due"]
+        writer.drop_records_after(-1 if snapshot is None else snapshot.step, evaluation_is_due=is_due)
         writer.event(records.ResumeEvent(begin))
         resumed = [*run.manifest.get("resumed", []), time.time()]
         writer.write_manifest(status="running", ended=None, processes=world.size, resumed=resumed)
         _train(setup, writer, view, lambda live: live.resume(snapshot, splits))
-
-
-def _record_notes(run: Run, writer: RunWriter) -> None:
-    """What processes that died have left behind becomes events."""
-    notes = RankNotes(run.path)
-    for note in notes.read():
-        writer.event(note)
-    notes.remove()
 
 
 def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None:
@@ -218,7 +206,6 @@ def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None
 def _write_start(
     writer: RunWriter, setup: TrainingSetup, data: PreparedData, notes: Sequence[str], guessed: Sequence[str]
 ) -> None:
-    """What is known before the first step."""
     hardware, world = describe_hardware(setup.step.precision.device), setup.world
     if world.size > 1 and "uuid" in hardware:  # of all processes: telemetry reads every GPU of the host
         hardware["uuids"] = world.all_gather(hardware["uuid"])
@@ -357,9 +344,8 @@ def _measure_largest(peak: PeakObserver, compared: PredictionOutcome, writer: Ru
     if repeated == 0:
         return compared
     if repeated is None:
-        writer.event(
-            EventKind.MEMORY, "OOM while the largest step was repeated to measure its peak: the peak is unknown"
-        )
+        lost = "OOM while the largest step was repeated to measure its peak: the peak is unknown"
+        writer.event(EventKind.MEMORY, lost)
     compared = replace(
         compared,
         measured_peak_bytes=peak.peak_bytes,
@@ -382,7 +368,6 @@ def _headline(setup: TrainingSetup) -> str:
 
 
 def describe_hardware(device: torch.device) -> dict[str, Any]:
-    """The device that trains, and the host's size."""
     host: dict[str, Any] = {"threads": torch.get_num_threads()}
     with contextlib.suppress(Exception):  # two figures of a manifest, which may be absent
         host |= {"cores": psutil.cpu_count(), "host_bytes": psutil.virtual_memory().total}

@@ -167,7 +167,6 @@ class Terminal(LineView):
             self._bars.update(self._training, completed=step)
 
     def step(self, record: records.StepRecord) -> None:
-        """The latest figures, in place."""
         if self._training is not None:
             self._bars.update(self._training, completed=record.step, figures=self._figures(record))
 

@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 import pytest
 
 from seqfit.errors import RunError, SeqfitError
+from seqfit.reporting.costs import show_memory
 from seqfit.reporting.export_figures import BROWSER, export_figures, find_browser
 from seqfit.reporting.html import Html, element, figure, figures
-from seqfit.reporting.memory import show_memory
 from seqfit.reporting.subject import read_report_subject
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from seqfit.reporting.lengths import show_left_out
 from seqfit.reporting.page import build_parts
+from seqfit.reporting.sources import show_left_out
 from seqfit.reporting.subject import read_report_subject
 
 BAD: dict[str, Any] = {

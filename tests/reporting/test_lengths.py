@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from seqfit.inspection.statistics import summarise_lengths
-from seqfit.reporting.lengths import read_lengths, show_lengths
 from seqfit.reporting.runs import ShownRun
+from seqfit.reporting.sources import read_lengths, show_lengths
 from seqfit.reporting.subject import read_report_subject
 
 SUMMARY = asdict(summarise_lengths(np.arange(1, 200), None, already_truncated=5))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from seqfit.reporting.memory import show_memory
+from seqfit.reporting.costs import show_memory
 from seqfit.reporting.subject import read_report_subject
 
 GIB = 2**30

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.reporting.reading import inner, number, read_object
+from seqfit.reporting.runs import inner, number, read_object
 from seqfit.rundir import files
 from seqfit.rundir.reader import RecordFile
 

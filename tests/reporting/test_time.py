@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from seqfit.reporting.costs import show_time
 from seqfit.reporting.page import report
 from seqfit.reporting.subject import read_report_subject
-from seqfit.reporting.time import show_time
 from seqfit.rundir import files
 
 PHASES = {"phase_seconds": {"forward": 1.2, "backward": 2.4}, "padding_share": 0.125}

@@ -8,8 +8,8 @@ import pytest
 
 from seqfit.rundir import files
 from seqfit.rundir.reader import RecordFile
-from seqfit.telemetry import recorder
-from seqfit.telemetry.recorder import SamplerProcess
+from seqfit.telemetry import sampler
+from seqfit.telemetry.sampler import SamplerProcess
 from tests.processes import wait_until
 
 
@@ -24,7 +24,7 @@ class Reported:
 @pytest.fixture
 def reported(monkeypatch: pytest.MonkeyPatch) -> Reported:
     """Nothing of a sampler that is slow to end because others need the cores."""
-    monkeypatch.setattr(recorder, "_STOP_SECONDS", 240.0)
+    monkeypatch.setattr(sampler, "_STOP_SECONDS", 240.0)
     return Reported()
 
 
@@ -86,7 +86,7 @@ def test_a_sampler_that_does_not_end_is_killed_and_is_an_event(
     stubborn.write_text("#!/bin/sh\nexec sleep 600\n")
     stubborn.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(stubborn))
-    monkeypatch.setattr(recorder, "_STOP_SECONDS", 0.1)
+    monkeypatch.setattr(sampler, "_STOP_SECONDS", 0.1)
     with SamplerProcess(tmp_path, 50, reported):
         pass
     assert reported.events == [("telemetry", "the sampler did not end within 0.1 s and was killed")]

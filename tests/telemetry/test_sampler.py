@@ -26,7 +26,7 @@ from tests.processes import has_ended, started, wait_until
 RUN = """
 import sys, time
 from pathlib import Path
-from seqfit.telemetry.recorder import SamplerProcess
+from seqfit.telemetry.sampler import SamplerProcess
 with SamplerProcess(Path(sys.argv[1]), 50, print, replay=Path(sys.argv[2])):
     print("started", flush=True)
     time.sleep(600)

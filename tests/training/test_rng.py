@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqfit.training.rng import read_torch_states, restore_torch_states
+from seqfit.training.state import read_torch_states, restore_torch_states
 
 
 @pytest.fixture

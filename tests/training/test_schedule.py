@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from seqfit.recipe.schema import ScheduleRecipe
-from seqfit.training.schedule import Schedule
+from seqfit.training.state import Schedule
 
 
 def factors(total: int, **fields: Any) -> list[float]:

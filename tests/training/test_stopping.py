@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from seqfit.training.stopping import Stopping, select_handled
+from seqfit.training.coordination import Stopping, select_handled
 
 pytestmark = pytest.mark.usefixtures("default_signals")
 
