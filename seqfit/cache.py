@@ -90,7 +90,6 @@ class JsonCache:
         return json.loads(self.path(key).read_text("utf-8"))
 
     def get(self, key: str) -> Any:
-        """None where there is none, or where it is corrupted."""
         try:
             return self.read(key)
         except (OSError, ValueError):  # not JSON, not UTF-8

@@ -213,7 +213,6 @@ def _examine_hub(network: bool) -> DoctorFinding:
 
 
 def _versions(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Installed ones with their versions, and missing ones."""
     present, absent = [], []
     for name in names:
         try:

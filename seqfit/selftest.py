@@ -62,7 +62,6 @@ class SelfCheck:
 
 
 def run_selftest(device: torch.device) -> Iterator[SelfCheck]:
-    """Updates, one check after the other."""
     for model_name, build in _MODELS.items():
         baseline = _update(build(), _BASELINE, device)
         for name, strategy in _STRATEGIES.items():
@@ -111,7 +110,6 @@ def _update(model: Any, strategy: Strategy, device: torch.device) -> tuple[float
 
 
 def _build_batch(model: Any, *, packed: bool, device: torch.device) -> GlobalBatch:
-    """Two micro-batches of two examples each."""
     draw = np.random.default_rng(0)
     sources, targets = ([draw.integers(3, 200, length) for length in lengths] for lengths in (_SOURCES, _TARGETS))
     parts = [_collate(model, sources[at : at + 2], targets[at : at + 2], packed=packed) for at in (0, 2)]
@@ -168,7 +166,6 @@ _TOLERANCE = {"cpu": 0.01, "cuda": 0.10}
 
 
 def check_predictions(device: torch.device) -> Iterator[SelfCheck]:
-    """Peak memory of one step, predicted and measured."""
     for name, strategy in _PLANNED_STRATEGIES.items():
         precisions = ("fp32",) if device.type == "cpu" else ("fp32", "bf16")
         for precision in precisions:

@@ -80,7 +80,6 @@ def known_signals(*names: str) -> tuple[signal.Signals, ...]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on; all of the machine's where there is no affinity (macOS, Windows)."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -128,19 +127,16 @@ def replace_file(source: Path, target: Path) -> None:
 
 
 def own_session() -> dict[str, Any]:
-    """Options of subprocess.Popen for a child that Ctrl-C in this terminal does not reach."""
     if IS_WINDOWS:
         return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200)}
     return {"start_new_session": True}
 
 
 def quote(word: object) -> str:
-    """An argument of a command that a user can paste, in quotes where the shell needs them."""
     return subprocess.list2cmdline([str(word)]) if IS_WINDOWS else shlex.quote(str(word))
 
 
 def is_root() -> bool:
-    """Whether the user is root; Windows has no such user."""
     return hasattr(os, "geteuid") and os.geteuid() == 0
 
 

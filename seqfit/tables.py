@@ -78,7 +78,6 @@ def shrink(table: Table, width: int, drop: Sequence[int]) -> Table:
 
 
 def to_text(table: Table) -> str:
-    """For a terminal: title, groups, headings, a rule, rows."""
     return "\n".join([*([table.title] if table.title else []), *_lines(table)])
 
 
@@ -126,7 +125,6 @@ def to_latex_table(table: Table, label: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Without LaTeX commands."""
     return _TO_ESCAPE.sub(lambda match: _LATEX[match.group()], text)
 
 
@@ -142,7 +140,6 @@ def _lines(table: Table) -> list[str]:
 
 
 def _groups_once(columns: Sequence[TableColumn]) -> list[str]:
-    """Each group's name above its first column."""
     before = ["", *(column.group for column in columns[:-1])]
     return ["" if column.group == earlier else column.group for column, earlier in zip(columns, before, strict=True)]
 

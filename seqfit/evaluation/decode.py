@@ -44,7 +44,6 @@ def read_targets(
     source_lengths: Sequence[int],
     decoder_ids_BT: torch.Tensor,
 ) -> tuple[torch.Tensor, Sources]:
-    """The decoder's states [B, T, D] over the targets, and its cross-attention's keys and values of the sources."""
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     output = model.get_decoder()(
         input_ids=decoder_ids_BT,

@@ -87,8 +87,6 @@ def predict(run: Run | str | Path, rows: Sequence[str | Mapping[str, Any]], *, b
 
 
 class Predictor:
-    """A model that is loaded once and predicts many times."""
-
     def __init__(self, run: Run | str | Path, batch_tokens: int = 8192) -> None:
         folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
         checkpoint = Checkpoint.load(folder)
@@ -104,7 +102,6 @@ class Predictor:
         return self._task.named_columns(targets=False)
 
     def predict(self, rows: Sequence[str | Mapping[str, Any]]) -> list[str]:
-        """One prediction per row, in the order of the rows."""
         if not rows:
             return []
         inputs = [to_row(self._task, row) for row in rows]
@@ -121,7 +118,6 @@ class Predictor:
         return [self._task.extract(text, given) for text, given in zip(generated, choices, strict=True)]
 
     def _find_languages(self, row: Mapping[str, Any], number: int) -> tuple[str | None, str | None]:
-        """The language codes of a row's source and target, checked against the tokenizer."""
         languages = self._task.languages_of(row)
         for field, code in zip(("source_language", "target_language"), languages, strict=True):
             if code is not None:
@@ -130,7 +126,6 @@ class Predictor:
 
 
 def build_generator(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Generator:
-    """The checkpoint on the strategy's device, generating as its metadata says."""
     device = choose_device(strategy)
     metadata = checkpoint.metadata
     start_of = set_start(checkpoint.model, checkpoint.tokenizer, metadata.task)

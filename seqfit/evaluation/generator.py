@@ -101,7 +101,6 @@ class Generator:
 def generate_split(
     generator: Generator, split: TokenizedSplit | _SourcesOnly, rows: _Rows, progress: _GenerationProgress | None = None
 ) -> Generated:
-    """Texts and loss for some rows of a split."""
     rule, padding, queue = generator.rule, generator.padding, _build_queue(generator)
     terms, total = 0, len(np.unique(rows))
     with evaluating(generator.model), generator.precision.autocast():
@@ -129,7 +128,6 @@ def generate_sources(
 
 
 def _find_starts(generator: Generator, split: TokenizedSplit | _SourcesOnly, rows: _Rows) -> list[Start] | None:
-    """How generation starts for each row, if rows differ in that."""
     if generator.start_of is None:
         return None
     codes = [split.target_language(row) for row in rows.tolist()]
@@ -172,8 +170,6 @@ class _SourcesOnly:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Rows that go through the encoder together."""
-
     rows: _Rows
     source_lengths: _Lengths
     target_lengths: _Lengths
@@ -183,8 +179,6 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Queued:
-    """Rows that are encoded and not yet decoded."""
-
     rows: _Rows
     target_lengths: _Lengths
     sources: Sources
@@ -270,8 +264,6 @@ class _SearchQueue(_ImmediateQueue):
 
 
 class _GreedyQueue(_GenerationQueue):
-    """Our own greedy search, for many rows at a time."""
-
     def __init__(self, generator: Generator) -> None:
         super().__init__(generator)
         self._rule = GreedyRule.of(generator.generation)
@@ -297,7 +289,6 @@ class _GreedyQueue(_GenerationQueue):
             self.finish()
 
     def finish(self) -> None:
-        """Decode all queued rows as one batch."""
         if not self._queued:
             return
         rows = np.concatenate([queued.rows for queued in self._queued])

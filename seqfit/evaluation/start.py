@@ -26,8 +26,6 @@ from seqfit.tasks import columns_of
 
 @dataclass(frozen=True)
 class Start:
-    """What the generation of one answer starts with."""
-
     start_id: int  # read by the decoder first
     first_id: int | None  # generated first, whatever is likeliest; None: not forced
 

@@ -143,7 +143,6 @@ def _run_chunks(
     rule: _Rule,
     gradients: _Gradients,
 ) -> torch.Tensor:
-    """The sum of the losses; the gradients are added to."""
     factors = hidden_ND.to(rule.gradient_dtype), weight_VD.to(rule.gradient_dtype)
     hidden_ND, weight_VD = hidden_ND.to(rule.product_dtype), weight_VD.to(rule.product_dtype)
     chunk_rows = count_chunk_rows(len(hidden_ND), len(weight_VD) * rule.sum_dtype.itemsize, rule.chunk_bytes)

@@ -29,8 +29,6 @@ _FILE = "seqfit.json"
 
 @dataclass(frozen=True)
 class GenerationMetadata:
-    """What the weights alone don't contain."""
-
     kind: str
     task: TaskRecipe
     beams: int
@@ -39,7 +37,6 @@ class GenerationMetadata:
     threshold: float | None = None  # multilabel: the probability from which on a label is given; None: one half
 
     def at_start(self) -> GenerationMetadata:
-        """The same of the model before fine-tuning."""
         return replace(self, step=0)
 
     def own_texts(self) -> list[str]:
@@ -77,15 +74,12 @@ class GenerationMetadata:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a folder holds."""
-
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     metadata: GenerationMetadata
 
     @classmethod
     def load(cls, folder: Path) -> Checkpoint:
-        """From a folder that `save` wrote."""
         metadata = GenerationMetadata.read(folder)
         recipe = ModelRecipe.model_validate({"path": str(folder), "kind": metadata.kind, "untested": True})
         return cls(load_model(recipe, head_of(metadata.task)), load_tokenizer(recipe), metadata)

@@ -39,7 +39,6 @@ from seqfit.tasks import ClassifierHead
 
 
 def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
-    """The recipe's tokenizer, or else the model's own."""
     location = model.tokenizer or model.location
     field = "model.tokenizer" if model.tokenizer else "model.path" if model.path else "model.name"
     _find_files(location, field, needed=_has_tokenizer, what="tokenizer (tokenizer.json, spiece.model or vocab.txt)")
@@ -66,7 +65,6 @@ class ModelConfig:
 
     @classmethod
     def load(cls, model: ModelRecipe, head: ClassifierHead | None = None) -> ModelConfig:
-        """The model's config as the recipe wants it, checked to be of the recipe's kind."""
         config, raw = _load_config(model)
         if model.kind == "text-to-text" and not config.is_encoder_decoder:
             raise ModelError(
@@ -118,7 +116,6 @@ def check_vocabulary(embeddings: int, tokenizer: PreTrainedTokenizerBase, recipe
 
 
 def _load_config(model: ModelRecipe) -> tuple[PreTrainedConfig, dict[str, Any]]:
-    """The config, and the file's own text as a dict: the class overwrites part of it."""
     field = "model.path" if model.path else "model.name"
     _find_files(model.location, field, needed=lambda folder: (folder / "config.json").is_file(), what="config.json")
     with quiet_transformers():
@@ -188,7 +185,6 @@ def _respect_untied_head(built: PreTrainedModel, raw: dict[str, Any], model: Mod
 
 
 def _check_type(model: ModelRecipe, model_type: str) -> None:
-    """Raise ModelError for an encoder-decoder that seqfit can't train, or would train without having been tested."""
     if model_type in REFUSED:
         reason, instead = REFUSED[model_type]
         raise ModelError(f"'{model.location}' is a {model_type} model: {reason}", "it is not trained", instead)

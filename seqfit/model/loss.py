@@ -45,7 +45,6 @@ class LossRule:
     def states_loss_sum(
         self, head: Head, states_ND: torch.Tensor, labels_N: torch.Tensor, counted_rows: int | None
     ) -> torch.Tensor:
-        """From the decoder's last states."""
         if not self.chunked:
             return self.token_loss_sum(head.logits(states_ND), labels_N)
         return linear_loss_sum(

@@ -82,7 +82,6 @@ def check_kind(argument: str | Path, takes: Collection[ArgumentKind], command: s
 
 
 def _list_kinds(argument: str | Path, folder: Path) -> list[ResolvedArgument]:
-    """All that the argument can be, in order of precedence."""
     found: list[ResolvedArgument] = []
     if isinstance(argument, str) and argument in library_names():
         found.append(ResolvedArgument("recipe", LIBRARY / f"{argument}.yaml"))
@@ -160,7 +159,6 @@ def _describe_takes(takes: Collection[ArgumentKind], command: str, names: str = 
 
 
 def _advise(argument: str, kind: ArgumentKind, takes: Collection[ArgumentKind], command: str) -> str:
-    """What to type instead."""
     if kind == "script":
         return f"Run it with 'python {argument}'"
     if kind == "comparison":

@@ -175,7 +175,6 @@ def to_json_schema() -> dict[str, Any]:
 
 
 def _load_layers(where: str | Path | Mapping[str, Any]) -> list[_Layer]:
-    """The recipe and all it extends, the most basic first."""
     chain: list[Path] = []
     folder = Path()
     layers: list[_Layer] = []
@@ -228,7 +227,6 @@ def _one_line(error: yaml.YAMLError | UnicodeDecodeError) -> str:
 
 
 def _short(file: Path) -> str:
-    """Relative to the working directory where the file is below it."""
     here = Path.cwd()
     return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
 

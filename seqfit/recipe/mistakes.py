@@ -48,7 +48,6 @@ def validate_part(part: type[_Part], values: Any, within: Path = ()) -> tuple[_P
 
 
 def report_mistakes(name: str, lines: Sequence[str | Mistake], verb: str = "has") -> str:
-    """One message that counts the mistakes and lists them."""
     count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
     return "\n".join([f"{name} {verb} {count}:", *(f"  {line}" for line in lines)])
 

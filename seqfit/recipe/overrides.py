@@ -39,7 +39,6 @@ def union_members(annotation: Any) -> list[Any]:
 
 
 def is_part(annotation: Any) -> bool:
-    """Whether a type is a section of a recipe, with fields."""
     return isinstance(annotation, type) and issubclass(annotation, RecipePart)
 
 
@@ -68,7 +67,6 @@ def names_at(path: Sequence[OverrideKey], schema: type[RecipePart] = Recipe) -> 
 
 
 def _inside(annotation: Any, key: OverrideKey) -> Any | None:
-    """The type below a key: a name of a part or a mapping, an index of a list."""
     for member in union_members(annotation):
         if member is Any:
             return Any
@@ -82,7 +80,6 @@ def _inside(annotation: Any, key: OverrideKey) -> Any | None:
 
 
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The changed values, and a message for each override that could not be applied."""
     values, mistakes = copy.deepcopy(values), []
     for override in overrides:
         try:

@@ -94,7 +94,6 @@ class ModelRecipe(RecipePart):
 
     @property
     def location(self) -> str:
-        """The folder, or else the Hub name."""
         return self.path or self.name or ""
 
     @property
@@ -321,7 +320,6 @@ class SourceRecipe(RecipePart):
 
     @property
     def title(self) -> str:
-        """How reports name this source."""
         return self.label or (self.path or self.hub or "").rstrip("/").split("/")[-1]
 
 
@@ -410,7 +408,6 @@ class TrainRecipe(RecipePart):
 
     @property
     def passes(self) -> float:
-        """Epochs; three where none are given."""
         return self.epochs or DEFAULT_EPOCHS
 
     @property
@@ -496,7 +493,6 @@ class Recipe(RecipePart):
 
     @property
     def sources(self) -> list[SourceRecipe]:
-        """The data as a list, also where there is only one source."""
         return self.data if isinstance(self.data, list) else [self.data]
 
     def with_absolute_paths(self) -> Recipe:

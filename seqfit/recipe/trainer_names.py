@@ -64,7 +64,6 @@ class TrainerCall:
     recipe: Mapping[str, Any]
 
     def field(self, path: str) -> Any:
-        """What the recipe says at a dotted path; None where it says nothing."""
         found: Any = self.recipe
         for key in path.split("."):
             found = found.get(key) if isinstance(found, Mapping) else None
@@ -83,7 +82,6 @@ class TrainerCall:
 
 @cache
 def load_sections() -> dict[str, dict[str, TrainerArgument]]:
-    """The table, by the sections of the documentation."""
     text = resources.files("seqfit.recipe").joinpath("trainer_names.yaml").read_text("utf-8")
     return {
         title: {
@@ -102,7 +100,6 @@ def _note(rule: Mapping[str, Any]) -> str:
 
 
 def find_argument(name: object) -> TrainerArgument | None:
-    """The row of a name."""
     return next((rows[name] for rows in load_sections().values() if isinstance(name, str) and name in rows), None)
 
 
@@ -278,7 +275,6 @@ _FUNCTIONS: dict[str, Callable[[TrainerCall], Changes | str]] = {
 
 
 def explain_argument(name: str, arguments: Mapping[str, Any], recipe: Mapping[str, Any], *, in_file: bool) -> str:
-    """One argument in three parts: what was given, what to know about it, what to write."""
     argument, shown = find_argument(name), write_flow(arguments[name])
     assert argument is not None
     if not argument.has_field:
@@ -445,7 +441,6 @@ and those of the example scripts for summarization, translation, question answer
 
 
 def format_trainer_page() -> str:
-    """docs/coming-from-trainer.md."""
     typed = ["--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4", "--fp16", "true"]
     before, _ = apply_overrides({}, take_options(shlex.split(_BEFORE.replace("\\\n", " "))[2:], ())[1])
     changes = merge_changes(before, before, {})

@@ -89,7 +89,6 @@ class Run:
 
     @property
     def checkpoint(self) -> Path:
-        """The best model, in Hugging Face layout."""
         folder = self.path / files.CHECKPOINT
         replaced = FolderDraft(folder).replaced
         if not folder.is_dir() and replaced.is_dir():
@@ -103,7 +102,6 @@ class Run:
         return folder
 
     def steps(self) -> list[Record]:
-        """The logged steps."""
         return RecordFile(self.path / files.STEPS).read()
 
     def evaluations(self) -> list[Record]:
@@ -111,11 +109,9 @@ class Run:
         return RecordFile(self.path / files.EVALUATIONS).read()
 
     def events(self) -> list[Record]:
-        """What happened besides steps and evaluations."""
         return RecordFile(self.path / files.EVENTS).read()
 
     def telemetry(self) -> list[Record]:
-        """The samples of GPUs and host."""
         return RecordFile(self.path / files.TELEMETRY).read()
 
     def sensors(self) -> Record | None:
@@ -127,7 +123,6 @@ class Run:
         return self._read_json(files.evaluation(split, before=before))
 
     def evaluated_splits(self) -> list[str]:
-        """The splits that `seqfit evaluate` has scored after fine-tuning."""
         from seqfit.recipe import SPLITS
 
         return [split for split in SPLITS if (self.path / files.evaluation(split)).is_file()]
@@ -199,7 +194,6 @@ class RecordFile:
         return _SCANNED[self.path][1]
 
     def read_new(self) -> list[Record]:
-        """The records since the last call, of complete lines only."""
         try:
             with open(self.path, "rb") as stream:
                 stream.seek(self._known_bytes)

@@ -95,7 +95,6 @@ class RunWriter:
     def create(
         cls, path: Path, listener: Callable[[EventRecord], None] | None = None, *, resumes: bool = False
     ) -> RunWriter:
-        """A new directory."""
         cls.check_free(path, resumes=resumes)
         with explained_failures(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -127,12 +126,10 @@ class RunWriter:
             self.event(RecordsDroppedEvent(step, *dropped))
 
     def write_manifest(self, **entries: Any) -> None:
-        """Add entries to the manifest and replace the file."""
         self._manifest |= entries
         write_json(self.path / files.MANIFEST, self._manifest, self.path)
 
     def write_text(self, name: str, text: str) -> None:
-        """Replace one file of the run."""
         write_text(self.path / name, text, self.path)
 
     def step(self, record: StepRecord) -> None:
@@ -157,7 +154,6 @@ class RunWriter:
         self._append_event(event)
 
     def close(self) -> None:
-        """Sync and close the record files, and release the lock."""
         try:
             self._close_streams()
         finally:

@@ -70,7 +70,6 @@ def build_optimizer(
     kernel: OptimizerKernel = "auto",
     override: Override = "recipe",
 ) -> tuple[torch.optim.Optimizer, str]:
-    """The optimizer over all trainable parameters, and its description."""
     groups = _group_by_decay(model, rule.weight_decay)
     if override == "8bit":
         return _build_8bit(groups, rule, learning_rate)

@@ -58,8 +58,6 @@ class StepOutcome:
 
 
 class TrainStep:
-    """Holds what an update needs; `run` does one."""
-
     def __init__(
         self,
         model: nn.Module,
@@ -88,7 +86,6 @@ class TrainStep:
         self.updates = 0  # so far
 
     def run(self, batch: GlobalBatch) -> StepOutcome:
-        """One update with the whole global batch."""
         loss = self.parallel.run_batch(self, batch)
         self.parallel.reduce_loss(self, loss)
         with self.enter("optimizer"):
@@ -101,7 +98,6 @@ class TrainStep:
         set_learning_rate(self.optimizer, rate)
 
     def enter(self, phase: records.Phase) -> AbstractContextManager[None]:
-        """What is launched inside belongs to this phase."""
         self.phase = phase
         return self.clock.phase(phase)
 
@@ -121,11 +117,9 @@ class TrainStep:
 
     @property
     def updates_in_backward(self) -> bool:
-        """Whether weights are updated before the backward is done."""
         return self._in_backward is not None
 
     def drop(self) -> None:
-        """Drop the gradients of a step that failed."""
         self.optimizer.zero_grad(set_to_none=True)
         self.is_updating = False
         if self._in_backward is not None:
@@ -137,7 +131,6 @@ class TrainStep:
 
     @contextmanager
     def full_precision(self) -> Iterator[None]:
-        """Steps inside compute in fp32."""
         usual = self.precision
         self.precision = replace(usual, name="fp32")
         try:
@@ -266,7 +259,6 @@ def _do_nothing() -> None:
 
 
 def micro_batch_loss_sum(model: nn.Module, batch: MicroBatch) -> torch.Tensor:
-    """Sum of the losses of a micro-batch, text-to-text or classifier."""
     loss: torch.Tensor = model(
         batch.source_ids, batch.labels, batch.decoder_ids, batch.source_mask, counted_rows=batch.target_tokens
     )

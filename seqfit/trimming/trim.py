@@ -81,7 +81,6 @@ def _check_token_source(data: Sequence[str | Path], has_recipe: bool, overrides:
 def _count_recipe_tokens(
     recipe: Recipe, tokenizer: PreTrainedTokenizerBase, limit: int | None, progress: Progress | None
 ) -> NDArray[np.int64]:
-    """How often each token occurs in all splits of the recipe's data, as the model reads them."""
     from seqfit.data import prepare_data
     from seqfit.model import build_text_encoder
     from seqfit.trimming.remap import count_tokens

@@ -100,7 +100,6 @@ def merged(first: str, second: str, continuing_prefix: str) -> str:
 
 
 def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
-    """The tokens of a tokenizer; raises ModelError if it can't be trimmed."""
     check_trimmable(tokenizer)
     content = read_tokenizer_json(tokenizer)
     model = content["model"]
@@ -147,7 +146,6 @@ def _find_special(tokenizer: PreTrainedTokenizerBase, pieces: list[str]) -> set[
 
 
 def is_trimmable(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether trimming its tokens is possible and useful."""
     try:
         check_trimmable(tokenizer)
     except ModelError:
@@ -156,7 +154,6 @@ def is_trimmable(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def check_trimmable(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise ModelError if trimming the tokenizer's tokens is impossible or useless."""
     name = type(tokenizer).__name__
     if name == "ByT5Tokenizer":
         raise ModelError(

@@ -60,8 +60,6 @@ _FORBIDDEN = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids")  # a 
 
 @dataclass(frozen=True)
 class TrimReport:
-    """What trimming kept and what it saves."""
-
     tokens_before: int  # rows of the embedding matrix
     tokens_after: int
     reasons: dict[str, int]
@@ -73,7 +71,6 @@ class TrimReport:
 
     @property
     def weight_bytes(self) -> tuple[int, int]:
-        """All weights in fp32, before and after."""
         return _BYTES_PER_FLOAT * self.parameters_before, _BYTES_PER_FLOAT * self.parameters_after
 
     @property
@@ -89,7 +86,6 @@ class TrimReport:
         return _BYTES_PER_FLOAT * self.tokens_before, _BYTES_PER_FLOAT * self.tokens_after
 
     def __str__(self) -> str:
-        """One paragraph for the events of a run."""
         why = ", ".join(f"{count:,} {reason}" for reason, count in self.reasons.items() if count)
         systems = ", ".join(system.capitalize() for system in self.writing_systems) or "none"
         saved = [format_bytes(before - after) for before, after in (self.weight_bytes, self.training_bytes)]
@@ -298,7 +294,6 @@ def _copy_rows(file: str, name: str, old_ids: NDArray[np.integer], to: torch.Ten
 
 
 def _pick_rows(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> TrimmedModel | str:
-    """The model, or the reason why rows can't be selected while it loads."""
     if outline.config.sub_configs or getattr(outline.config, "vocab_size", None) is None:
         return "its vocabulary belongs to a part of it"
     if model.weights == "random":
@@ -335,7 +330,6 @@ def _load_kept(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens, files
 
 
 def _build_shapes(auto: Any, config: PreTrainedConfig) -> PreTrainedModel:
-    """The model on the meta device, which takes no memory."""
     with quiet_transformers(), torch.device("meta"):
         shapes: PreTrainedModel = auto.from_config(config)
     return shapes
@@ -359,7 +353,6 @@ def _read_weights(
 
 
 def _find_vocabulary_names(model: PreTrainedModel) -> set[str]:
-    """The names of all parameters and buffers with a row for each token."""
     family = family_of(model)
     matrices = set(family.token_matrices(model))
     found = {name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter in matrices}

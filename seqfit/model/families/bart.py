@@ -22,8 +22,6 @@ _CROSS_KEY_VALUE = re.compile(r"encoder_attn\.[kv]_proj$")
 
 
 class Bart(Family):
-    """Packed, and split over stages."""
-
     name = "BART"
     model_types: tuple[str, ...] = ("bart",)
     is_packed = True

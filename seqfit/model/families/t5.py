@@ -59,13 +59,10 @@ class T5Layers(Family):
         return [layer.get_submodule("wo") for layer in gated]
 
     def has_weight_decay(self, name: str, parameter: nn.Parameter) -> bool:
-        """Nor the tables of position biases."""
         return super().has_weight_decay(name, parameter) and "relative_attention_bias" not in name
 
 
 class T5(T5Layers):
-    """Packed, and split over stages."""
-
     name = "T5"
     model_types = ("t5", "mt5", "umt5")
     is_packed = True
