@@ -49,15 +49,13 @@ class ReadingProgress:
         if self._progress is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _INTERVAL_SECONDS
-        self._progress(self._what, RowProgress(rows), self._total if self._total is not None else self._estimate(rows))
+        share = measure_read_share(self._files) if self._total is None else None
+        total = self._total if share is None else max(rows, round(rows / share))
+        self._progress(self._what, RowProgress(rows), total)
 
     def end(self, rows: int) -> None:
         if self._progress is not None:
             self._progress(self._what, RowProgress(rows), rows)
-
-    def _estimate(self, rows: int) -> int | None:
-        share = measure_read_share(self._files)
-        return None if share is None else max(rows, round(rows / share))
 
 
 def measure_read_share(files: Sequence[Path]) -> float | None:

@@ -112,17 +112,16 @@ def _update(model: Any, strategy: Strategy, device: torch.device) -> tuple[float
 def _build_batch(model: Any, *, packed: bool, device: torch.device) -> GlobalBatch:
     draw = np.random.default_rng(0)
     sources, targets = ([draw.integers(3, 200, length) for length in lengths] for lengths in (_SOURCES, _TARGETS))
-    parts = [_collate(model, sources[at : at + 2], targets[at : at + 2], packed=packed) for at in (0, 2)]
+    is_decoder = model.config.is_encoder_decoder
+    parts = []
+    for inputs, outputs in ((sources[:2], targets[:2]), (sources[2:], targets[2:])):
+        labels = None if is_decoder else [len(target) % 3 for target in outputs]
+        shape = None if packed else (max(map(len, inputs)), max(map(len, outputs)))
+        padding = Padding(0, 0 if is_decoder else None)
+        parts.append(MicroBatch.collate(inputs, outputs, padding, labels=labels, shape=shape))
     targets_total = sum(part.target_tokens for part in parts)
     batch = GlobalBatch(np.arange(4), parts, 1.0, 4, sum(_SOURCES), targets_total, 0)
     return batch.pin(torch.cuda.current_device()) if device.type == "cuda" else batch
-
-
-def _collate(model: Any, sources: list[Any], targets: list[Any], *, packed: bool) -> MicroBatch:
-    is_decoder = model.config.is_encoder_decoder
-    labels = None if is_decoder else [len(target) % 3 for target in targets]
-    shape = None if packed else (max(map(len, sources)), max(map(len, targets)))
-    return MicroBatch.collate(sources, targets, Padding(0, 0 if is_decoder else None), labels=labels, shape=shape)
 
 
 def _check_masks(device: torch.device) -> SelfCheck:
@@ -167,8 +166,7 @@ _TOLERANCE = {"cpu": 0.01, "cuda": 0.10}
 
 def check_predictions(device: torch.device) -> Iterator[SelfCheck]:
     for name, strategy in _PLANNED_STRATEGIES.items():
-        precisions = ("fp32",) if device.type == "cpu" else ("fp32", "bf16")
-        for precision in precisions:
+        for precision in ("fp32",) if device.type == "cpu" else ("fp32", "bf16"):
             predicted, measured = compare_peaks(_PLANNED_MODEL, strategy, precision, device)
             error = predicted / measured - 1
             state = "ok" if abs(error) <= _TOLERANCE[device.type] else "wrong"
