@@ -36,7 +36,6 @@ _ABANDONED_SECONDS = 86_400.0  # no preparation goes a day without writing
 
 
 def cache_root() -> Path:
-    """$SEQFIT_CACHE, or ~/.cache/seqfit."""
     return Path(os.environ.get("SEQFIT_CACHE") or "~/.cache/seqfit").expanduser()
 
 

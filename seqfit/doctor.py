@@ -164,7 +164,6 @@ def check_threads(cores: int, detail: str, omp_num_threads: str | None) -> Docto
 
 
 def check_disk(name: str, folder: Path) -> DoctorFinding:
-    """The free disk space where a folder is or will be."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent

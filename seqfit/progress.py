@@ -89,7 +89,6 @@ class ProgressLines:
         self._reported = self._quiet_since = float("-inf")
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
-        """Writes a line if there was none for five seconds of work."""
         now = time.monotonic()
         if what != self._what:
             self._what, self._began = what, (now, done)

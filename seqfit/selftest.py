@@ -133,7 +133,6 @@ def _check_masks(device: torch.device) -> SelfCheck:
 
 
 def _build(kind: Any, config: Any) -> Any:
-    """Random weights, the same each time."""
     with torch.random.fork_rng(devices=[]), quiet_transformers():
         torch.manual_seed(0)
         return kind(config)

@@ -75,7 +75,6 @@ def _lock_byte(windows: ModuleType, descriptor: int) -> bool:
 
 
 def known_signals(*names: str) -> tuple[signal.Signals, ...]:
-    """Those that this system has, in order: Windows has SIGINT and SIGTERM, but neither SIGHUP nor SIGUSR1."""
     return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
 
 
@@ -115,7 +114,6 @@ def sync_path(path: Path) -> None:
 
 
 def replace_file(source: Path, target: Path) -> None:
-    """As os.replace; on Windows it waits up to a second for a reader that has the target open."""
     for attempts_left in reversed(range(_REPLACE_ATTEMPTS if IS_WINDOWS else 1)):
         try:
             os.replace(source, target)

@@ -95,7 +95,6 @@ def to_rich(table: Table) -> rich.table.Table:
 
 
 def to_markdown_table(table: Table) -> str:
-    """A pipe table, the title above it in bold."""
     rule = [("-" * 7 + ":") if column.is_number else "-" * 8 for column in table.columns]
     lines = [[column.heading for column in table.columns], rule, *table.rows]
     head = f"**{table.title}**\n\n" if table.title else ""

@@ -86,7 +86,6 @@ class Checkpoint:
 
     @property
     def position_limit(self) -> int | None:
-        """The longest input and output that the model has positions for; None where they are relative."""
         return family_of(self.model).max_positions(self.model.config)
 
     def save(self, folder: Path) -> None:

@@ -34,10 +34,6 @@ from seqfit.system import quote
 ArgumentKind = Literal["recipe", "script", "data", "run", "comparison", "model", "folder", "hub"]
 RECIPES: tuple[ArgumentKind, ...] = ("recipe", "run")
 RUN_RECIPE = "recipe.yaml"  # what a run directory calls its recipe
-_COMPARISON = "comparison.yaml"
-_MODEL_CONFIG = "config.json"
-_RECIPE_ENDINGS = (".yaml", ".yml")
-_SCRIPT_ENDINGS = (".py", ".ipynb")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILE_ENDING = re.compile(r"\.[a-z]{2,7}(\.gz)?$")  # not that of gpt-neo-2.7B
 _IS: dict[ArgumentKind, str] = {
@@ -87,27 +83,20 @@ def _list_kinds(argument: str | Path, folder: Path) -> list[ResolvedArgument]:
         found.append(ResolvedArgument("recipe", LIBRARY / f"{argument}.yaml"))
     path = folder / Path(argument).expanduser()
     if path.is_file():
-        found.append(ResolvedArgument(_kind_of_file(path), path))
+        ending = path.suffix.lower()
+        is_recipe, is_script = ending in (".yaml", ".yml"), ending in (".py", ".ipynb")
+        found.append(ResolvedArgument("recipe" if is_recipe else "script" if is_script else "data", path))
     elif path.is_dir():
-        found += [ResolvedArgument(kind, path) for kind in _kinds_of_folder(path)]
+        marks: dict[ArgumentKind, bool] = {
+            "comparison": (path / "comparison.yaml").is_file(),
+            "run": (path / RUN_RECIPE).is_file(),
+            "model": _describes_model(path / "config.json"),
+        }
+        kinds = [kind for kind, is_there in marks.items() if is_there]
+        found += [ResolvedArgument(kind, path) for kind in kinds] or [ResolvedArgument("folder", path)]
     elif _is_hub_name(str(argument)):
         found.append(ResolvedArgument("hub", Path(argument)))
     return found
-
-
-def _kind_of_file(path: Path) -> ArgumentKind:
-    if path.suffix.lower() in _RECIPE_ENDINGS:
-        return "recipe"
-    return "script" if path.suffix.lower() in _SCRIPT_ENDINGS else "data"
-
-
-def _kinds_of_folder(path: Path) -> list[ArgumentKind]:
-    marks: dict[ArgumentKind, bool] = {
-        "comparison": (path / _COMPARISON).is_file(),
-        "run": (path / RUN_RECIPE).is_file(),
-        "model": _describes_model(path / _MODEL_CONFIG),
-    }
-    return [kind for kind, is_there in marks.items() if is_there] or ["folder"]
 
 
 def _describes_model(config: Path) -> bool:

@@ -43,7 +43,6 @@ def is_part(annotation: Any) -> bool:
 
 
 def annotation_at(path: Sequence[OverrideKey], schema: type[RecipePart] = Recipe) -> Any | None:
-    """The type of the field at a path, or None where the schema has no such field."""
     annotation: Any = schema
     for key in path:
         found = _inside(annotation, key)

@@ -42,9 +42,14 @@ Changes = dict[str, Any]  # {'train.epochs': 3, '--out': 'runs/x'}: fields and o
 class TrainerArgument:
     """One row of the table; trainer_names.yaml says what its parts mean."""
 
-    note: str
     rule: Mapping[str, Any]
     is_flag: bool
+
+    @property
+    def note(self) -> str:
+        if self.has_field:
+            return str(self.rule.get("note", ""))
+        return str(self.rule.get("none") or f"always on: {self.rule['always']}")
 
     @property
     def has_field(self) -> bool:
@@ -57,8 +62,6 @@ class TrainerArgument:
 
 @dataclass(frozen=True)
 class TrainerCall:
-    """One argument's value, all Trainer arguments given with it, and the recipe's values."""
-
     value: Any
     arguments: Mapping[str, Any]
     recipe: Mapping[str, Any]
@@ -85,18 +88,12 @@ def load_sections() -> dict[str, dict[str, TrainerArgument]]:
     text = resources.files("seqfit.recipe").joinpath("trainer_names.yaml").read_text("utf-8")
     return {
         title: {
-            name.removesuffix("?"): TrainerArgument(_note(rule), rule, name.endswith("?"))
+            name.removesuffix("?"): TrainerArgument(rule, name.endswith("?"))
             for names, rule in rows.items()
             for name in names.split()
         }
         for title, rows in read_yaml(text)[0].items()
     }
-
-
-def _note(rule: Mapping[str, Any]) -> str:
-    if "none" in rule or "always" in rule:
-        return str(rule.get("none") or f"always on: {rule['always']}")
-    return str(rule.get("note", ""))
 
 
 def find_argument(name: object) -> TrainerArgument | None:
@@ -118,11 +115,9 @@ def translate_argument(name: str, arguments: Mapping[str, Any], recipe: Mapping[
         if "values" in rule:
             known = rule["values"]
             value = str(call.value).removeprefix("torch.") if isinstance(call.value, str) else call.value
-            return (
-                _allowing(known[value], call)
-                if value in known
-                else f"Choose one of {', '.join(map(write_flow, known))}"
-            )
+            if value not in known:
+                return f"Choose one of {', '.join(map(write_flow, known))}"
+            return _allowing(known[value], call)
     except (AttributeError, TypeError, ValueError):  # a value that the Trainer would not take either
         return "Correct its value"
     return {}
@@ -217,7 +212,6 @@ def _model(call: TrainerCall) -> Changes | str:
 
 
 def _files(call: TrainerCall) -> Changes | str:
-    """One file, or the folder of several and their names in it."""
     names = {"train": "train_file", "validation": "validation_file", "test": "test_file"}
     files = {split: call.arguments[name] for split, name in names.items() if name in call.arguments}
     if list(files) == ["train"]:
@@ -377,7 +371,6 @@ def take_options(argv: Sequence[str], known: Iterable[str]) -> tuple[list[str], 
 
 
 def explain_options(overrides: Sequence[str], where: str, verb: str = "has") -> str:
-    """All of these options, apart from any recipe, and what to write in place of them together."""
     arguments, _ = apply_overrides({}, overrides)
     lines = [f"{name}: {explain_argument(name, arguments, {}, in_file=False)}" for name in arguments]
     together = format_together(merge_changes(arguments, arguments, {}), in_file=False)

@@ -50,7 +50,6 @@ def new_run(name: str) -> Path:
 
 
 def describe_resume(run: Path) -> str:
-    """'run: seqfit train runs/demo --resume'."""
     return f"run: seqfit train {quote(run)} --resume"
 
 

@@ -38,8 +38,6 @@ _LOCK_PAUSE_SECONDS = 0.01
 
 
 class RunWriter:
-    """The one writer of a run directory."""
-
     def __init__(self, path: Path, listener: Callable[[EventRecord], None] | None = None) -> None:
         self.path = path
         self._listener = listener
@@ -208,7 +206,6 @@ class NullWriter(RunWriter):
 
 
 def to_record(event: Event | EventKind | EventRecord, message: str = "") -> EventRecord:
-    """With the current time, and secrets masked."""
     if isinstance(event, EventRecord):  # a note that another process has left
         return event
     if isinstance(event, str):
@@ -265,7 +262,6 @@ def append_record(stream: TextIO, record: dict[str, Any]) -> None:
 
 
 def _without_nan(value: Any) -> Any:
-    """None for every NaN and Inf, also inside lists and dicts."""
     if isinstance(value, dict):
         return {key: _without_nan(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

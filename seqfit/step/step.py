@@ -245,7 +245,6 @@ class ParallelStrategy:
     def read_state(
         self, optimizer: torch.optim.Optimizer, model: nn.Module
     ) -> tuple[dict[str, torch.Tensor], dict[str, float | None]]:
-        """Tensors, not copied, and plain numbers of the optimizer state, by name."""
         return read_state(optimizer, model)
 
     def restore_values(
