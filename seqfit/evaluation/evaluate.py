@@ -17,10 +17,9 @@ import numpy as np
 
 from seqfit.data import prepare_data
 from seqfit.errors import DataError, ModelError
-from seqfit.evaluation.generator import Generator, generate_sources
+from seqfit.evaluation.generator import DEFAULT_THRESHOLD, Generator, generate_sources
 from seqfit.evaluation.scoring import SplitScores, choose_metrics, score_split
 from seqfit.evaluation.start import set_start
-from seqfit.evaluation.threshold import DEFAULT_THRESHOLD
 from seqfit.inspection import Data, replace_data
 from seqfit.model import Checkpoint, GenerationMetadata, build_text_encoder, load_model, load_tokenizer
 from seqfit.progress import Progress

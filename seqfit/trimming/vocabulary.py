@@ -105,12 +105,13 @@ def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
     model = content["model"]
     pieces = _list_pieces(tokenizer)
     scores = dict(model["vocab"]) if model["type"] == "Unigram" else None
+    sentinels = (number for number, piece in enumerate(pieces) if _SENTINEL.fullmatch(piece))
     return Vocabulary(
         kind=model["type"],
         pieces=pieces,
         scores=None if scores is None else [scores.get(piece, 0.0) for piece in pieces],
         merges=[to_merge(merge) for merge in model.get("merges", ())],
-        special=frozenset(_find_special(tokenizer, pieces)),
+        special=frozenset((*sentinels, *tokenizer.all_special_ids, *tokenizer.added_tokens_decoder)),
         unknown_id=tokenizer.unk_token_id,
         is_byte_level='"ByteLevel"' in json.dumps(content["decoder"]),
         continuing_prefix=model.get("continuing_subword_prefix") or "",
@@ -138,11 +139,6 @@ def _list_pieces(tokenizer: PreTrainedTokenizerBase) -> list[str]:
         "Trimming needs one token for every id",
         "Remove model.trim_vocabulary",
     )
-
-
-def _find_special(tokenizer: PreTrainedTokenizerBase, pieces: list[str]) -> set[int]:
-    sentinels = {number for number, piece in enumerate(pieces) if _SENTINEL.fullmatch(piece)}
-    return sentinels | set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
 
 
 def is_trimmable(tokenizer: PreTrainedTokenizerBase) -> bool:
