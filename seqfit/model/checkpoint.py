@@ -99,19 +99,15 @@ class Checkpoint:
                 save_adapter(model, fresh / "adapter")
             else:
                 model.save_pretrained(fresh)
-            _set_languages(self.tokenizer, metadata.task)
+            languages = {"src_lang": metadata.task.source_language, "tgt_lang": metadata.task.target_language}
+            for side, code in languages.items():  # so that plain transformers marks texts as in training
+                if code is not None and not columns_of(code):  # rows' own codes are not the task's
+                    setattr(self.tokenizer, side, code)
             self.tokenizer.save_pretrained(fresh)
             if metadata.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
                 build_generation_config(model, metadata.beams, metadata.max_new_tokens).save_pretrained(fresh)
         metadata.write(fresh)
         draft.finish()
-
-
-def _set_languages(tokenizer: PreTrainedTokenizerBase, task: TaskRecipe) -> None:
-    """Into what is saved, so that plain transformers marks texts as in training. Rows' own codes are not the task's."""
-    for side, code in (("src_lang", task.source_language), ("tgt_lang", task.target_language)):
-        if code is not None and not columns_of(code):
-            setattr(tokenizer, side, code)
 
 
 def build_generation_config(model: PreTrainedModel, beams: int, max_new_tokens: int) -> GenerationConfig:

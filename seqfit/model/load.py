@@ -76,7 +76,10 @@ class ModelConfig:
             _check_type(model, config.model_type)
         _set_dropout(config, model.dropout)
         if model.kind == "classifier" and head is not None:
-            _set_head(config, head)
+            config.num_labels = len(head.labels)
+            config.id2label = dict(enumerate(head.labels))
+            config.label2id = {label: number for number, label in enumerate(head.labels)}
+            config.problem_type = head.problem_type
         auto = AutoModelForSeq2SeqLM if model.kind == "text-to-text" else AutoModelForSequenceClassification
         return cls(config, raw, auto)
 
@@ -208,17 +211,9 @@ def _set_dropout(config: PreTrainedConfig, rate: float | None) -> None:
         _set_dropout(part, rate)
 
 
-def _set_head(config: PreTrainedConfig, head: ClassifierHead) -> None:
-    config.num_labels = len(head.labels)
-    config.id2label = dict(enumerate(head.labels))
-    config.label2id = {label: number for number, label in enumerate(head.labels)}
-    config.problem_type = head.problem_type
-
-
 def _has_tokenizer(folder: Path) -> bool:
-    if any((folder / name).is_file() for name in ("tokenizer.json", "spiece.model", "vocab.txt", "vocab.json")):
-        return True
-    return (folder / "tokenizer_config.json").is_file()  # ByT5 has no vocabulary file
+    names = ("tokenizer.json", "spiece.model", "vocab.txt", "vocab.json", "tokenizer_config.json")  # ByT5 has only this
+    return any((folder / name).is_file() for name in names)
 
 
 def _find_files(location: str, field: str, *, needed: Callable[[Path], bool], what: str) -> None:

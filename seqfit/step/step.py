@@ -194,7 +194,7 @@ class ParallelStrategy:
     def __init__(self, model: LossModel, before_communication: Callable[[], None] | None = None) -> None:
         self.model = model
         self.module: nn.Module = model  # gives the loss of a micro-batch
-        self.before_communication = before_communication or _do_nothing
+        self.before_communication = before_communication or (lambda: None)
 
     @property
     def trained(self) -> nn.Module:
@@ -251,10 +251,6 @@ class ParallelStrategy:
         self, optimizer: torch.optim.Optimizer, model: nn.Module, values: Mapping[str, float | None]
     ) -> None:
         restore_values(optimizer, model, values)
-
-
-def _do_nothing() -> None:
-    """A single process has no other rank to check."""
 
 
 def micro_batch_loss_sum(model: nn.Module, batch: MicroBatch) -> torch.Tensor:
