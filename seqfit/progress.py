@@ -112,7 +112,8 @@ def describe_progress(what: str, done: int, total: int | None, recent: int, seco
     speed = recent / seconds if seconds > 0 else 0.0
     figures = [_describe_speed(done, speed)] if speed else []
     if speed and total is not None and done < total:
-        figures.append(f"about {_round_seconds((total - done) / speed)} left")
+        left = (total - done) / speed
+        figures.append(f"about {f'{left:.0f} s' if left < 59.5 else format_seconds(left)} left")
     shown = ", ".join(filter(None, figures))
     return f"{what}: {counted}{share}" + (f" ({shown})" if shown else "")
 
@@ -121,7 +122,3 @@ def _describe_speed(done: int, speed: float) -> str:
     if isinstance(done, RowProgress):
         return f"{speed:,.0f} rows/s"
     return f"{format_bytes(speed)}/s" if isinstance(done, Bytes) else ""
-
-
-def _round_seconds(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 59.5 else format_seconds(seconds)

@@ -1,17 +1,13 @@
 """Differences between operating systems, in one place; and the log levels of libraries.
 
 seqfit is developed on Linux. macOS has no `sched_getaffinity` and no /proc; Windows has no `fcntl`, no `resource`, few
-signals, and neither syncs a folder nor replaces a file that is open. No other module checks which system it runs on;
-each function here says what it does where the system lacks something:
+signals, and neither syncs a folder nor replaces a file that is open. No other module checks which system it runs on:
 
     lock_file           flock; on Windows one byte far behind the end of the file, so that the file stays readable
     known_signals       those of the names that this system has
     usable_cores        those that this process may use; without affinity, all of the machine
-    has_memory_limits   False: a process can't limit its own memory, and --memory-limit is refused
-    sync_path           the entries of a folder are synced where folders can be opened
-    replace_file        os.replace, retried on Windows while a reader has the old file open
+    replace_file        os.replace, retried on Windows for up to a second while a reader has the old file open
     quote               an argument of a command to paste, quoted for the system's shell
-    read_queued_seconds None: the kernel does not count how long a thread waits for a core
     own_session         options of Popen: Ctrl-C in this terminal does not reach the child
 
 Two libraries print lines around torch's profiler that mean nothing to a user. They are silenced unless the user has set

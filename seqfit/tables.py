@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import rich.table
 
-_GAP = "  "
 _LEAST_NAME = 6  # letters of a truncated cell
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -134,17 +133,13 @@ def _lines(table: Table) -> list[str]:
     heads = [groups, labels] if any(groups) else [labels]
     body = [*heads, *table.rows]
     widths = [max(len(row[index]) for row in body) for index in range(len(labels))]
-    lines = [_align(row, widths, table.columns) for row in body]
+    lines = []
+    for row in body:
+        cells = zip(row, widths, table.columns, strict=True)
+        aligned = [cell.rjust(width) if column.is_number else cell.ljust(width) for cell, width, column in cells]
+        lines.append("  ".join(aligned).rstrip())
     rule = "─" * max(map(len, lines))
     return [*lines[: len(heads)], rule, *lines[len(heads) :]]
-
-
-def _align(row: Sequence[str], widths: Sequence[int], columns: Sequence[TableColumn]) -> str:
-    cells = [
-        cell.rjust(width) if column.is_number else cell.ljust(width)
-        for cell, width, column in zip(row, widths, columns, strict=True)
-    ]
-    return _GAP.join(cells).rstrip()
 
 
 def _latex_line(cells: Sequence[str]) -> str:

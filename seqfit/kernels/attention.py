@@ -94,8 +94,6 @@ class _SegmentAttention(torch.autograd.Function):
 
 
 class _Backward:
-    """The gradients, filled in segment by segment."""
-
     def __init__(
         self,
         gradient_NHK: torch.Tensor,

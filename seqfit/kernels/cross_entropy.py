@@ -34,8 +34,6 @@ LEAST_CHUNK_ROWS = 256  # a product reads the whole weight however few its rows:
 
 @dataclass(frozen=True)
 class _Rule:
-    """How a row's loss follows from its logits, and what is computed in which type."""
-
     label_smoothing: float
     z_loss: float
     chunk_bytes: int

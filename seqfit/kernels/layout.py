@@ -101,8 +101,6 @@ class Segments:
 
 @dataclass(frozen=True)
 class QueryBlock:
-    """Some queries of one segment, and the keys that they look at."""
-
     queries: slice  # of the packed row
     keys: slice
     first: int  # which of the segment's queries is the block's first

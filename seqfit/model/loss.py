@@ -28,8 +28,6 @@ from seqfit.tasks import Label
 
 @dataclass(frozen=True)
 class LossRule:
-    """What is added up, and whether all logits may exist at once."""
-
     label_smoothing: float = 0.0
     z_loss: float = 0.0
     chunked: bool = True

@@ -230,24 +230,13 @@ class Pipeline(StageModel):
         self._wires: dict[int, _Wire] = {}  # by rows, the most recent last
         self._holders = self._find_holders()
 
-    def run(
-        self,
-        micro_batches: Sequence[MicroBatch],
-        loss_terms: int,
-        autocast: Autocast = nullcontext,
-        scale: Scale | None = None,
-    ) -> torch.Tensor:
-        """Forward and backward of a whole global batch; returns the loss on the last stage, else 0."""
-        with self.prepared(micro_batches, loss_terms, autocast, scale) as (schedule, targets):
-            schedule.step(target=targets, return_outputs=False)
-        return self.loss
-
     @contextmanager
     def prepared(
         self, micro_batches: Sequence[MicroBatch], loss_terms: int, autocast: Autocast, scale: Scale | None
     ) -> Iterator[tuple[_PipelineSchedule, torch.Tensor | None]]:
         """The schedule for a global batch, and the targets that torch expects for the last stage's losses.
 
+        A step of the schedule is forward and backward; then `loss` is the batch's on the last stage, and 0 elsewhere.
         Gradients of an earlier batch must be cleared: those of tied weights are summed at the end. `scale` is fp16's
         loss scaling.
         """

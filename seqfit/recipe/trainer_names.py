@@ -274,18 +274,16 @@ def explain_argument(name: str, arguments: Mapping[str, Any], recipe: Mapping[st
     if not argument.has_field:
         return format_error(f"a Trainer argument without a field here, set to {shown}", argument.note, "Remove it")
     found = translate_argument(name, arguments, recipe)
-    note = argument.note or _name_fields(argument, found)
+    note = argument.note
+    if not note:
+        parts = [argument.rule.get("write", {}), *argument.rule.get("values", {}).values()]
+        names = found if isinstance(found, dict) and found else dict.fromkeys(name for part in parts for name in part)
+        note = f"Here it is {' and '.join(name for name in names if name != 'allow')}"
     if isinstance(found, str):
         note, change = ("This value has no counterpart", found) if "values" in argument.rule else (note, found)
     else:
         change = f"Write {format_changes(found, in_file=in_file)}" if found else "Remove it"
     return format_error(f"a Trainer argument, set to {shown}", note, change)
-
-
-def _name_fields(argument: TrainerArgument, found: Changes | str) -> str:
-    parts = [argument.rule.get("write", {}), *argument.rule.get("values", {}).values()]
-    names = found if isinstance(found, dict) and found else dict.fromkeys(name for part in parts for name in part)
-    return f"Here it is {' and '.join(name for name in names if name != 'allow')}"
 
 
 def merge_changes(names: Iterable[str], arguments: Mapping[str, Any], recipe: Mapping[str, Any]) -> Changes:

@@ -155,8 +155,6 @@ class Run:
 
 @dataclass(frozen=True)
 class ScannedRecords:
-    """The readable records of a file, and what is wrong with the others."""
-
     records: list[Record]
     gaps: tuple[str, ...] = ()
 

@@ -280,7 +280,10 @@ def _pick_rows(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> Tr
     if outline.config.sub_configs or getattr(outline.config, "vocab_size", None) is None:
         return "its vocabulary belongs to a part of it"
     if model.weights == "random":
-        return _build_random(model, outline, kept)
+        tokens_before = outline.config.vocab_size
+        trim_config(outline.config, kept, tokens_before)
+        built = outline.build(model)
+        return TrimmedModel(built, report_trimming(built, kept, tokens_before), None)
     if any(getattr(outline.config, name, None) is not None for name in ("quantization_config", "transformers_weights")):
         return "its config says that its weights are stored in a special format"
     try:
@@ -290,13 +293,6 @@ def _pick_rows(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> Tr
         return _load_kept(model, outline, kept, files) if files else "its weights are not safetensors"
     except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
         return f"{type(error).__name__}: {error}"  # loading the whole model reports what is really wrong
-
-
-def _build_random(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> TrimmedModel:
-    tokens_before = outline.config.vocab_size
-    trim_config(outline.config, kept, tokens_before)
-    built = outline.build(model)
-    return TrimmedModel(built, report_trimming(built, kept, tokens_before), None)
 
 
 def _load_kept(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens, files: list[str]) -> TrimmedModel:
