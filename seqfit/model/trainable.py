@@ -12,10 +12,9 @@ D a layer's input, F its output.
     y = W x + (alpha / R) B A x        W [F, D] is frozen; A [R, D] and B [F, R] are trainable; B starts at zero
     D = F = 512, R = 16:               262,144 frozen weights, 16,384 trainable ones
 
-The model stays of transformers' class, so `generate`, gradient checkpointing and the loss know nothing of it. For a
-checkpoint `merged_state_dict` gives plain weights under plain names, as new tensors: the training model is never
-merged, so there is nothing to undo and no rounding left in its weights. `save_adapter` writes the small matrices alone,
-in PEFT's layout.
+The model stays of transformers' class, so `generate`, gradient checkpointing and the loss know nothing of it. It is
+never merged itself, so there is nothing to undo and no rounding left in its weights: a checkpoint has new tensors
+(`merged_state_dict`), and the small matrices alone in PEFT's layout (`save_adapter`).
 
 Frozen parts need no gradient and no optimizer state:
 

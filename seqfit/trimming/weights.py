@@ -16,8 +16,8 @@ Then each matrix [V, D] is read from a safetensors file piece by piece, and the 
 
     old_ids [0 1 4], pieces of 2 rows      file rows 0-1 -> rows 0, 1      2-3 -> skipped      4 -> row 4      [3, D]
 
-Other weights are taken as they are in the file. If that is not possible (weights that aren't safetensors, a vocabulary
-that belongs to a part of the model, ...), the whole model is loaded and then trimmed, and the reason is reported.
+If that is not possible (weights that aren't safetensors, a vocabulary that belongs to a part of the model, ...), the
+whole model is loaded and then trimmed, and the reason is reported.
 """
 
 from __future__ import annotations
