@@ -11,7 +11,8 @@ optimizer over all trainable parameters, and a sentence about the choice, for th
 Weight decay does not apply to one-dimensional weights (norms, biases) and T5's relative-position tables.
 
 **Update in the backward.** Each weight is updated as soon as its gradient is complete, so a step with one micro-batch
-never holds all gradients, 4 of the 16 bytes per weight of fp32 training with AdamW. With several they accumulate until the last one, which updates and frees them one after the other.
+never holds all gradients, 4 of the 16 bytes per weight of fp32 training with AdamW. With several they accumulate until
+the last one, which updates and frees them one after the other.
 
     micro-batch      1      2      3 (last)
     arm(last=...)    False  False  True
