@@ -1,1 +1,1 @@
-"""Model families, found by listing this folder: one file each, except for small ones in `padded.py`."""
+"""Model families by architecture, found by listing this folder. `family.py` has the contract they fulfil."""
