@@ -53,7 +53,11 @@ def evaluate(
     if data is not None:
         replaced, title = replace_data(recipe, data, split)
         recipe = load_recipe(recipe, replaced)
-    checkpoint = _start_of(run, recipe) if before else Checkpoint.load(run.checkpoint)
+    if before:  # with the metadata of the run's checkpoint: both generate in the same way
+        metadata = GenerationMetadata.read(run.checkpoint).at_start()
+        checkpoint = Checkpoint(load_model(recipe.model, head_of(recipe.task)), load_tokenizer(recipe.model), metadata)
+    else:
+        checkpoint = Checkpoint.load(run.checkpoint)
     checkpoint = replace(checkpoint, metadata=replace(checkpoint.metadata, task=recipe.task))
     generator = build_generator(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
     task = build_task(recipe.task)
@@ -105,7 +109,12 @@ class Predictor:
             return []
         inputs = [to_row(self._task, row) for row in rows]
         texts = [self._task.render_source(row, str(number)) for number, row in enumerate(inputs, 1)]
-        languages = [self._find_languages(row, number) for number, row in enumerate(inputs, 1)]
+        languages: list[tuple[str | None, str | None]] = []
+        for number, row in enumerate(inputs, 1):
+            languages.append(self._task.languages_of(row))
+            for field, code in zip(("source_language", "target_language"), languages[-1], strict=True):
+                if code is not None:
+                    self._encoder.check_row_language(code, f"{field}, row {number},")
         codes = [source for source, _ in languages if source is not None]
         encoded = self._encoder.encode(texts, codes or None)
         sources = [
@@ -115,13 +124,6 @@ class Predictor:
         generated = generate_sources(self._generator, sources, [target for _, target in languages])
         choices = [self._task.choices_of(row) for row in inputs]
         return [self._task.extract(text, given) for text, given in zip(generated, choices, strict=True)]
-
-    def _find_languages(self, row: Mapping[str, Any], number: int) -> tuple[str | None, str | None]:
-        languages = self._task.languages_of(row)
-        for field, code in zip(("source_language", "target_language"), languages, strict=True):
-            if code is not None:
-                self._encoder.check_row_language(code, f"{field}, row {number},")
-        return languages
 
 
 def build_generator(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Generator:
@@ -166,12 +168,6 @@ def _find_checkpoint(path: Path) -> Path:
             "Give one that `seqfit train` has written",
         )
     return path
-
-
-def _start_of(run: Run, recipe: Recipe) -> Checkpoint:
-    """The model before fine-tuning, with the metadata of the run's checkpoint: both generate in the same way."""
-    metadata = GenerationMetadata.read(run.checkpoint).at_start()
-    return Checkpoint(load_model(recipe.model, head_of(recipe.task)), load_tokenizer(recipe.model), metadata)
 
 
 def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, events: list[str]) -> None:
