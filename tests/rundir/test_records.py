@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from seqfit.rundir.records import (
-    EVENTS,
+    EVENT_TYPES,
     EvaluationRecord,
     EventKind,
     EventRecord,
@@ -44,9 +44,9 @@ def test_a_record_survives_json() -> None:
 
 
 def test_every_kind_with_data_has_one_class() -> None:
-    kinds = [event.kind for event in EVENTS]
+    kinds = [event.kind for event in EVENT_TYPES]
     assert len(set(kinds)) == len(kinds)
-    assert all(dataclasses.is_dataclass(event) and dataclasses.fields(event) for event in EVENTS)
+    assert all(dataclasses.is_dataclass(event) and dataclasses.fields(event) for event in EVENT_TYPES)
 
 
 @pytest.mark.parametrize(
