@@ -108,17 +108,13 @@ def generate(
     The source's ids are for settings that look at them, such as Blenderbot's encoder_no_repeat_ngram_size. The cache is
     ours because `generate` sizes its own by the encoder's layers and fails where the decoder has more.
     """
-    cache = (
-        {}
-        if family_of(model).creates_own_cache
-        else {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}
-    )
+    cache = {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}
     ids_BT: torch.Tensor = model.generate(
         inputs=source_ids_BS,
         encoder_outputs=encoding,
         attention_mask=source_mask_BS,
         generation_config=config,
-        **cache,
+        **({} if family_of(model).creates_own_cache else cache),
     )
     return ids_BT
 

@@ -147,7 +147,6 @@ class Pairing:
 
 
 def count_block_rows(longest: int) -> int:
-    """Queries of a block, where the longest segment has so many."""
     return longest if longest <= WHOLE_SEGMENT_TOKENS else BLOCK
 
 

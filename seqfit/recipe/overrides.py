@@ -25,7 +25,6 @@ OverrideKey = str | int
 
 
 def join_path(path: Iterable[OverrideKey]) -> str:
-    """['data', 0, 'path'] -> 'data.0.path'."""
     return ".".join(map(str, path))
 
 
