@@ -152,8 +152,14 @@ def _advise(argument: str, kind: ArgumentKind, takes: Collection[ArgumentKind], 
         return f"Run it with 'python {argument}'"
     if kind == "comparison":
         return f"Show it, or continue it: seqfit report {argument}; seqfit compare {argument} --resume"
+    if "recipe" in takes and kind in ("data", "folder"):
+        recipe = f"seqfit data {argument} --model MODEL --write-recipe mine.yaml"
+        return f"Train on it with 'seqfit train --data {argument} --model MODEL', or write a recipe for it: {recipe}"
     if "recipe" in takes:
-        return _advise_recipe(argument, kind, command)
+        place = "path" if kind == "model" else "name"
+        own = f"on data of your own with 'seqfit train --data FILE --model {argument}'"
+        again = f"seqfit {command or 'train'} RECIPE model.{place}={argument}"
+        return f"Train it {own}, or give a recipe and set its model: {again}"
     if kind in ("data", "folder") and command == "evaluate":
         return f"Score a run on it: seqfit evaluate RUN --data {argument}"
     if kind == "data" and command == "predict":
@@ -161,13 +167,3 @@ def _advise(argument: str, kind: ArgumentKind, takes: Collection[ArgumentKind], 
     if kind == "recipe":
         return f"Train it first, then give the run directory that is printed: seqfit train {argument}"
     return "Give a run directory, which 'seqfit train' prints at the end"
-
-
-def _advise_recipe(argument: str, kind: ArgumentKind, command: str) -> str:
-    if kind in ("data", "folder"):
-        recipe = f"seqfit data {argument} --model MODEL --write-recipe mine.yaml"
-        return f"Train on it with 'seqfit train --data {argument} --model MODEL', or write a recipe for it: {recipe}"
-    place = "path" if kind == "model" else "name"
-    again = command or "train"
-    own = f"on data of your own with 'seqfit train --data FILE --model {argument}'"
-    return f"Train it {own}, or give a recipe and set its model: seqfit {again} RECIPE model.{place}={argument}"

@@ -241,21 +241,17 @@ def _scan(path: Path) -> ScannedRecords:
         lines = _split_lines(path.read_bytes(), _NEEDED.get(path.name, {}))
     except OSError as error:
         return ScannedRecords([], (f"{path.name} can't be read ({error.strerror or error})",))
-    corrupted = [line.number for line in lines if line.record is None and line.is_complete]
-    gaps = _describe_corrupted(path.name, corrupted)
+    numbers = [line.number for line in lines if line.record is None and line.is_complete]
+    gaps: tuple[str, ...] = ()
+    if len(numbers) > _NAMED_LINES:
+        gaps = (f"{len(numbers)} lines of {path.name} are corrupted and skipped, the first is line {numbers[0]}",)
+    elif len(numbers) == 1:
+        gaps = (f"line {numbers[0]} of {path.name} is corrupted and skipped",)
+    elif numbers:
+        gaps = (f"lines {', '.join(map(str, numbers))} of {path.name} are corrupted and skipped",)
     if lines and lines[-1].record is None and not lines[-1].is_complete:
         gaps += (f"the last line of {path.name} is truncated: its process was stopped, or is writing it now",)
     return ScannedRecords([line.record for line in lines if line.record is not None], gaps)
-
-
-def _describe_corrupted(name: str, numbers: Sequence[int]) -> tuple[str, ...]:
-    if not numbers:
-        return ()
-    if len(numbers) > _NAMED_LINES:
-        return (f"{len(numbers)} lines of {name} are corrupted and skipped, the first is line {numbers[0]}",)
-    if len(numbers) == 1:
-        return (f"line {numbers[0]} of {name} is corrupted and skipped",)
-    return (f"lines {', '.join(map(str, numbers))} of {name} are corrupted and skipped",)
 
 
 def _step_of(record: Record | None) -> int:
