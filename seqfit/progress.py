@@ -103,22 +103,16 @@ class ProgressLines:
 
 def describe_progress(what: str, done: int, total: int | None, recent: int, seconds: float) -> str:
     """One line; the speed is that of the `recent` work, done in the last `seconds`."""
-    counted = (
-        f"{done:,} rows" if isinstance(done, RowProgress) else format_bytes(done) if isinstance(done, Bytes) else ""
-    )
-    if not counted:
-        counted = f"{done:,}" if total is None else f"{done:,} of {total:,}"
-    share = f", {100 * done / total:.0f}%" if total else ""
     speed = recent / seconds if seconds > 0 else 0.0
-    figures = [_describe_speed(done, speed)] if speed else []
+    if isinstance(done, RowProgress):
+        counted, rate = f"{done:,} rows", f"{speed:,.0f} rows/s"
+    elif isinstance(done, Bytes):
+        counted, rate = format_bytes(done), f"{format_bytes(speed)}/s"
+    else:
+        counted, rate = f"{done:,}" if total is None else f"{done:,} of {total:,}", ""
+    share = f", {100 * done / total:.0f}%" if total else ""
+    figures = [rate] if speed and rate else []
     if speed and total is not None and done < total:
         left = (total - done) / speed
         figures.append(f"about {f'{left:.0f} s' if left < 59.5 else format_seconds(left)} left")
-    shown = ", ".join(filter(None, figures))
-    return f"{what}: {counted}{share}" + (f" ({shown})" if shown else "")
-
-
-def _describe_speed(done: int, speed: float) -> str:
-    if isinstance(done, RowProgress):
-        return f"{speed:,.0f} rows/s"
-    return f"{format_bytes(speed)}/s" if isinstance(done, Bytes) else ""
+    return f"{what}: {counted}{share}" + (f" ({', '.join(figures)})" if figures else "")

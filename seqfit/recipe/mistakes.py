@@ -123,17 +123,12 @@ def _shown(given: Any) -> str:
 def _requirement(detail: ErrorDetails, path: Path, schema: type[RecipePart]) -> str:
     members = _members(path, schema)
     if len(members) > 1:
-        return "must be " + " or ".join(map(_describe_type, members))
+        names: dict[Any, str] = {str: "text", list: "a list"}
+        return "must be " + " or ".join(names.get(get_origin(member) or member, "a mapping") for member in members)
     if len(members) == 1 and is_part(members[0]):
         return f"must be a mapping with fields such as {', '.join(list(members[0].model_fields)[:3])}"
     rule = detail["msg"].replace("Input should", "must").split(", unable to")[0]
     return rule.replace("a valid dictionary", "a mapping").replace("a valid string", "text")
-
-
-def _describe_type(member: Any) -> str:
-    if member is str:
-        return "text"
-    return "a list" if get_origin(member) is list else "a mapping"
 
 
 def _description(path: Path, schema: type[RecipePart]) -> str:

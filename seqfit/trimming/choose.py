@@ -91,11 +91,16 @@ def choose_kept_tokens(
         for number in vocabulary.by_frequency()
         if number not in kept and not vocabulary.is_fallback(number)
     )
+    reasons: dict[str, int] = {}
+    counted: set[int] = set()
+    for reason in REASONS:
+        reasons[reason] = len(found[reason] - counted)
+        counted |= found[reason]
     return KeptTokens(
         old_ids=np.array(sorted(kept), dtype=np.int64),
         tokens_before=len(vocabulary),
         unknown_id=vocabulary.unknown_id,
-        reasons=_count_reasons(found),
+        reasons=reasons,
         writing_systems=tuple(systems),
         dropped_examples=tuple(itertools.islice(dropped, _EXAMPLES)),
     )
@@ -148,12 +153,3 @@ def _fits(text: str, characters: Counter[str], systems: frozenset[str]) -> bool:
     return is_written_in(text, systems) or all(
         character in characters and writing_system_of(character) is None for character in text
     )
-
-
-def _count_reasons(found: dict[str, set[int]]) -> dict[str, int]:
-    counted: set[int] = set()
-    counts = {}
-    for reason in REASONS:
-        counts[reason] = len(found[reason] - counted)
-        counted |= found[reason]
-    return counts
