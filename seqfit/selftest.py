@@ -80,11 +80,7 @@ def _explain_skip(strategy: Strategy, device: torch.device) -> str:
 
 
 def _compare(
-    title: str,
-    build: Callable[[], Any],
-    strategy: Strategy,
-    baseline: tuple[float, torch.Tensor],
-    device: torch.device,
+    title: str, build: Callable[[], Any], strategy: Strategy, baseline: tuple[float, torch.Tensor], device: torch.device
 ) -> SelfCheck:
     try:
         loss, change = _update(build(), strategy, device)
