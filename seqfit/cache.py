@@ -36,7 +36,6 @@ _ABANDONED_SECONDS = 86_400.0  # no preparation goes a day without writing
 
 
 def cache_root() -> Path:
-    """$SEQFIT_CACHE, or ~/.cache/seqfit."""
     return Path(os.environ.get("SEQFIT_CACHE") or "~/.cache/seqfit").expanduser()
 
 
@@ -90,7 +89,6 @@ class JsonCache:
         return json.loads(self.path(key).read_text("utf-8"))
 
     def get(self, key: str) -> Any:
-        """None where there is none, or where it is corrupted."""
         try:
             return self.read(key)
         except (OSError, ValueError):  # not JSON, not UTF-8

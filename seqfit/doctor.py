@@ -59,7 +59,9 @@ def examine(network: bool = False) -> list[DoctorFinding]:
         *_examine_devices(),
         _examine_driver(machine),
         _examine_processor(machine),
-        *_examine_disks(),
+        check_disk("runs", Path("runs")),
+        check_disk("data cache", cache_root()),
+        check_disk("Hugging Face cache", _hub_cache()),
         _examine_hub(network),
         _examine_libraries("libraries", LIBRARIES),
         _examine_libraries("tokenizer libraries", TOKENIZER_LIBRARIES),
@@ -94,15 +96,10 @@ def _examine_torch(machine: Machine) -> DoctorFinding:
         return DoctorFinding("torch", "missing", "not installed", 'pip install "torch>=2.13,<3"')
     import torch
 
-    built_for = _torch_build(torch.version.cuda, torch.version.hip)
+    cuda, hip = torch.version.cuda, torch.version.hip
+    built_for = f"CUDA {cuda}" if cuda is not None else f"ROCm {hip}" if hip is not None else "CPUs only"
     driver_cuda = machine.driver.cuda if machine.gpus else None
-    return check_torch(f"{torch.__version__} ({built_for})", torch.version.cuda, driver_cuda)
-
-
-def _torch_build(cuda: str | None, hip: str | None) -> str:
-    if cuda is not None:
-        return f"built for CUDA {cuda}"
-    return f"built for ROCm {hip}" if hip is not None else "built for CPUs only"
+    return check_torch(f"{torch.__version__} (built for {built_for})", cuda, driver_cuda)
 
 
 def check_torch(detail: str, built_for_cuda: str | None, driver_cuda: tuple[int, int] | None) -> DoctorFinding:
@@ -115,10 +112,8 @@ def check_torch(detail: str, built_for_cuda: str | None, driver_cuda: tuple[int,
     # Within a major version a newer CUDA runs on an older driver; across major versions it does not.
     if int(built_for_cuda.split(".")[0]) > driver_cuda[0]:
         fix = f"Update the NVIDIA driver to one for CUDA {built_for_cuda}"
-        newest = ".".join(map(str, driver_cuda))
-        return DoctorFinding(
-            "torch", "warn", f"{detail}, but the driver runs CUDA {newest} at most: the GPU is not used", fix
-        )
+        detail += f", but the driver runs CUDA {'.'.join(map(str, driver_cuda))} at most: the GPU is not used"
+        return DoctorFinding("torch", "warn", detail, fix)
     return DoctorFinding("torch", "ok", detail)
 
 
@@ -164,32 +159,21 @@ def check_threads(cores: int, detail: str, omp_num_threads: str | None) -> Docto
     detail += f", OMP_NUM_THREADS={omp_num_threads}"
     if omp_num_threads.isdecimal() and int(omp_num_threads) == cores:
         return DoctorFinding("processor", "ok", detail)
-    return DoctorFinding(
-        "processor", "warn", f"{detail}: torch uses that many of {cores} cores", "unset OMP_NUM_THREADS"
-    )
-
-
-def _examine_disks() -> list[DoctorFinding]:
-    places = {"runs": Path("runs"), "data cache": cache_root(), "Hugging Face cache": _hub_cache()}
-    return [check_disk(name, folder) for name, folder in places.items()]
+    detail += f": torch uses that many of {cores} cores"
+    return DoctorFinding("processor", "warn", detail, "unset OMP_NUM_THREADS")
 
 
 def check_disk(name: str, folder: Path) -> DoctorFinding:
-    """The free disk space where a folder is or will be."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
     free_bytes = shutil.disk_usage(place).free
-    detail = f"{folder.absolute()}, {format_bytes(free_bytes)} free"
+    title, detail = f"disk: {name}", f"{folder.absolute()}, {format_bytes(free_bytes)} free"
     if not os.access(place, os.W_OK):
-        return DoctorFinding(
-            f"disk: {name}", "warn", f"{detail}, but not writable", f"Make {place} writable or use another"
-        )
+        return DoctorFinding(title, "warn", f"{detail}, but not writable", f"Make {place} writable or use another")
     if free_bytes < _LOW_DISK_BYTES:
-        return DoctorFinding(
-            f"disk: {name}", "warn", detail, "Free some space: a model and its snapshots take several GiB"
-        )
-    return DoctorFinding(f"disk: {name}", "ok", detail)
+        return DoctorFinding(title, "warn", detail, "Free some space: a model and its snapshots take several GiB")
+    return DoctorFinding(title, "ok", detail)
 
 
 def _hub_cache() -> Path:
@@ -200,9 +184,8 @@ def _hub_cache() -> Path:
 
 def _examine_hub(network: bool) -> DoctorFinding:
     if is_offline_by_setting():
-        return DoctorFinding(
-            "Hub", "ok", "offline by HF_HUB_OFFLINE: models and data come from the cache or from local folders"
-        )
+        detail = "offline by HF_HUB_OFFLINE: models and data come from the cache or from local folders"
+        return DoctorFinding("Hub", "ok", detail)
     if not network:
         return DoctorFinding("Hub", "ok", "not tried; 'seqfit doctor --network' tries to reach it")
     wrong = reach_hub(_NETWORK_SECONDS)
@@ -213,7 +196,6 @@ def _examine_hub(network: bool) -> DoctorFinding:
 
 
 def _versions(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Installed ones with their versions, and missing ones."""
     present, absent = [], []
     for name in names:
         try:

@@ -8,7 +8,7 @@
     from seqfit.strategy import load_strategy     imports seqfit.strategy.load, and nothing else of the package
 
 So `seqfit --help` stays fast, and reading a recipe does not import torch. tests/structure/test_doors.py checks that
-other packages use no other names.
+other packages use no other names. seqfit's own door has the public names.
 """
 
 from __future__ import annotations

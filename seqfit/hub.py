@@ -82,7 +82,6 @@ def hub_address() -> str:
 
 
 def is_offline_by_setting() -> bool:
-    """Whether the user has switched the Hub off."""
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 

@@ -8,7 +8,6 @@ from seqfit.errors import DataError, did_you_mean
 
 
 def require_file(path: Path, field: str = "data.path") -> Path:
-    """The path itself, or an error that lists what the folder has instead."""
     if path.exists():
         return path
     folder = path.parent

@@ -79,19 +79,16 @@ class ChildProcess:
         self._process.wait()
 
     def describe_exit(self) -> str:
-        """'was killed by SIGSEGV (signal 11)', 'ended with exit code 1', 'is still running'."""
         code = self.poll()
         return "is still running" if code is None else describe_exit(code)
 
 
 def read_last_lines(log: Path, count: int) -> list[str]:
-    """Without empty lines."""
     lines = log.read_text("utf-8", errors="replace").splitlines()
     return [line.rstrip() for line in lines if line.strip()][-count:]
 
 
 def kill_processes(processes: Sequence[psutil.Process]) -> None:
-    """SIGKILL to each, and wait until they have ended."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()

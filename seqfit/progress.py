@@ -49,15 +49,13 @@ class ReadingProgress:
         if self._progress is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _INTERVAL_SECONDS
-        self._progress(self._what, RowProgress(rows), self._total if self._total is not None else self._estimate(rows))
+        share = measure_read_share(self._files) if self._total is None else None
+        total = self._total if share is None else max(rows, round(rows / share))
+        self._progress(self._what, RowProgress(rows), total)
 
     def end(self, rows: int) -> None:
         if self._progress is not None:
             self._progress(self._what, RowProgress(rows), rows)
-
-    def _estimate(self, rows: int) -> int | None:
-        share = measure_read_share(self._files)
-        return None if share is None else max(rows, round(rows / share))
 
 
 def measure_read_share(files: Sequence[Path]) -> float | None:
@@ -91,7 +89,6 @@ class ProgressLines:
         self._reported = self._quiet_since = float("-inf")
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
-        """Writes a line if there was none for five seconds of work."""
         now = time.monotonic()
         if what != self._what:
             self._what, self._began = what, (now, done)
@@ -106,25 +103,16 @@ class ProgressLines:
 
 def describe_progress(what: str, done: int, total: int | None, recent: int, seconds: float) -> str:
     """One line; the speed is that of the `recent` work, done in the last `seconds`."""
-    counted = (
-        f"{done:,} rows" if isinstance(done, RowProgress) else format_bytes(done) if isinstance(done, Bytes) else ""
-    )
-    if not counted:
-        counted = f"{done:,}" if total is None else f"{done:,} of {total:,}"
-    share = f", {100 * done / total:.0f}%" if total else ""
     speed = recent / seconds if seconds > 0 else 0.0
-    figures = [_describe_speed(done, speed)] if speed else []
-    if speed and total is not None and done < total:
-        figures.append(f"about {_round_seconds((total - done) / speed)} left")
-    shown = ", ".join(filter(None, figures))
-    return f"{what}: {counted}{share}" + (f" ({shown})" if shown else "")
-
-
-def _describe_speed(done: int, speed: float) -> str:
     if isinstance(done, RowProgress):
-        return f"{speed:,.0f} rows/s"
-    return f"{format_bytes(speed)}/s" if isinstance(done, Bytes) else ""
-
-
-def _round_seconds(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 59.5 else format_seconds(seconds)
+        counted, rate = f"{done:,} rows", f"{speed:,.0f} rows/s"
+    elif isinstance(done, Bytes):
+        counted, rate = format_bytes(done), f"{format_bytes(speed)}/s"
+    else:
+        counted, rate = f"{done:,}" if total is None else f"{done:,} of {total:,}", ""
+    share = f", {100 * done / total:.0f}%" if total else ""
+    figures = [rate] if speed and rate else []
+    if speed and total is not None and done < total:
+        left = (total - done) / speed
+        figures.append(f"about {f'{left:.0f} s' if left < 59.5 else format_seconds(left)} left")
+    return f"{what}: {counted}{share}" + (f" ({', '.join(figures)})" if figures else "")

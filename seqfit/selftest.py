@@ -62,7 +62,6 @@ class SelfCheck:
 
 
 def run_selftest(device: torch.device) -> Iterator[SelfCheck]:
-    """Updates, one check after the other."""
     for model_name, build in _MODELS.items():
         baseline = _update(build(), _BASELINE, device)
         for name, strategy in _STRATEGIES.items():
@@ -81,11 +80,7 @@ def _explain_skip(strategy: Strategy, device: torch.device) -> str:
 
 
 def _compare(
-    title: str,
-    build: Callable[[], Any],
-    strategy: Strategy,
-    baseline: tuple[float, torch.Tensor],
-    device: torch.device,
+    title: str, build: Callable[[], Any], strategy: Strategy, baseline: tuple[float, torch.Tensor], device: torch.device
 ) -> SelfCheck:
     try:
         loss, change = _update(build(), strategy, device)
@@ -111,20 +106,18 @@ def _update(model: Any, strategy: Strategy, device: torch.device) -> tuple[float
 
 
 def _build_batch(model: Any, *, packed: bool, device: torch.device) -> GlobalBatch:
-    """Two micro-batches of two examples each."""
     draw = np.random.default_rng(0)
     sources, targets = ([draw.integers(3, 200, length) for length in lengths] for lengths in (_SOURCES, _TARGETS))
-    parts = [_collate(model, sources[at : at + 2], targets[at : at + 2], packed=packed) for at in (0, 2)]
+    is_decoder = model.config.is_encoder_decoder
+    parts = []
+    for inputs, outputs in ((sources[:2], targets[:2]), (sources[2:], targets[2:])):
+        labels = None if is_decoder else [len(target) % 3 for target in outputs]
+        shape = None if packed else (max(map(len, inputs)), max(map(len, outputs)))
+        padding = Padding(0, 0 if is_decoder else None)
+        parts.append(MicroBatch.collate(inputs, outputs, padding, labels=labels, shape=shape))
     targets_total = sum(part.target_tokens for part in parts)
     batch = GlobalBatch(np.arange(4), parts, 1.0, 4, sum(_SOURCES), targets_total, 0)
     return batch.pin(torch.cuda.current_device()) if device.type == "cuda" else batch
-
-
-def _collate(model: Any, sources: list[Any], targets: list[Any], *, packed: bool) -> MicroBatch:
-    is_decoder = model.config.is_encoder_decoder
-    labels = None if is_decoder else [len(target) % 3 for target in targets]
-    shape = None if packed else (max(map(len, sources)), max(map(len, targets)))
-    return MicroBatch.collate(sources, targets, Padding(0, 0 if is_decoder else None), labels=labels, shape=shape)
 
 
 def _check_masks(device: torch.device) -> SelfCheck:
@@ -136,7 +129,6 @@ def _check_masks(device: torch.device) -> SelfCheck:
 
 
 def _build(kind: Any, config: Any) -> Any:
-    """Random weights, the same each time."""
     with torch.random.fork_rng(devices=[]), quiet_transformers():
         torch.manual_seed(0)
         return kind(config)
@@ -168,10 +160,8 @@ _TOLERANCE = {"cpu": 0.01, "cuda": 0.10}
 
 
 def check_predictions(device: torch.device) -> Iterator[SelfCheck]:
-    """Peak memory of one step, predicted and measured."""
     for name, strategy in _PLANNED_STRATEGIES.items():
-        precisions = ("fp32",) if device.type == "cpu" else ("fp32", "bf16")
-        for precision in precisions:
+        for precision in ("fp32",) if device.type == "cpu" else ("fp32", "bf16"):
             predicted, measured = compare_peaks(_PLANNED_MODEL, strategy, precision, device)
             error = predicted / measured - 1
             state = "ok" if abs(error) <= _TOLERANCE[device.type] else "wrong"

@@ -1,17 +1,13 @@
 """Differences between operating systems, in one place; and the log levels of libraries.
 
 seqfit is developed on Linux. macOS has no `sched_getaffinity` and no /proc; Windows has no `fcntl`, no `resource`, few
-signals, and neither syncs a folder nor replaces a file that is open. No other module checks which system it runs on;
-each function here says what it does where the system lacks something:
+signals, and neither syncs a folder nor replaces a file that is open. No other module checks which system it runs on:
 
     lock_file           flock; on Windows one byte far behind the end of the file, so that the file stays readable
     known_signals       those of the names that this system has
     usable_cores        those that this process may use; without affinity, all of the machine
-    has_memory_limits   False: a process can't limit its own memory, and --memory-limit is refused
-    sync_path           the entries of a folder are synced where folders can be opened
-    replace_file        os.replace, retried on Windows while a reader has the old file open
+    replace_file        os.replace, retried on Windows for up to a second while a reader has the old file open
     quote               an argument of a command to paste, quoted for the system's shell
-    read_queued_seconds None: the kernel does not count how long a thread waits for a core
     own_session         options of Popen: Ctrl-C in this terminal does not reach the child
 
 Two libraries print lines around torch's profiler that mean nothing to a user. They are silenced unless the user has set
@@ -75,12 +71,10 @@ def _lock_byte(windows: ModuleType, descriptor: int) -> bool:
 
 
 def known_signals(*names: str) -> tuple[signal.Signals, ...]:
-    """Those that this system has, in order: Windows has SIGINT and SIGTERM, but neither SIGHUP nor SIGUSR1."""
     return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on; all of the machine's where there is no affinity (macOS, Windows)."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -116,7 +110,6 @@ def sync_path(path: Path) -> None:
 
 
 def replace_file(source: Path, target: Path) -> None:
-    """As os.replace; on Windows it waits up to a second for a reader that has the target open."""
     for attempts_left in reversed(range(_REPLACE_ATTEMPTS if IS_WINDOWS else 1)):
         try:
             os.replace(source, target)
@@ -128,19 +121,16 @@ def replace_file(source: Path, target: Path) -> None:
 
 
 def own_session() -> dict[str, Any]:
-    """Options of subprocess.Popen for a child that Ctrl-C in this terminal does not reach."""
     if IS_WINDOWS:
         return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200)}
     return {"start_new_session": True}
 
 
 def quote(word: object) -> str:
-    """An argument of a command that a user can paste, in quotes where the shell needs them."""
     return subprocess.list2cmdline([str(word)]) if IS_WINDOWS else shlex.quote(str(word))
 
 
 def is_root() -> bool:
-    """Whether the user is root; Windows has no such user."""
     return hasattr(os, "geteuid") and os.geteuid() == 0
 
 

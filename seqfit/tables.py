@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import rich.table
 
-_GAP = "  "
 _LEAST_NAME = 6  # letters of a truncated cell
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -78,7 +77,6 @@ def shrink(table: Table, width: int, drop: Sequence[int]) -> Table:
 
 
 def to_text(table: Table) -> str:
-    """For a terminal: title, groups, headings, a rule, rows."""
     return "\n".join([*([table.title] if table.title else []), *_lines(table)])
 
 
@@ -96,12 +94,11 @@ def to_rich(table: Table) -> rich.table.Table:
 
 
 def to_markdown_table(table: Table) -> str:
-    """A pipe table, the title above it in bold."""
     rule = [("-" * 7 + ":") if column.is_number else "-" * 8 for column in table.columns]
-    lines = [[_escape_pipes(column.heading) for column in table.columns], rule]
-    lines += [[_escape_pipes(cell) for cell in row] for row in table.rows]
+    lines = [[column.heading for column in table.columns], rule, *table.rows]
     head = f"**{table.title}**\n\n" if table.title else ""
-    return head + "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    escaped = ([cell.replace("|", "\\|").replace("\n", " ") for cell in cells] for cells in lines)
+    return head + "\n".join(f"| {' | '.join(cells)} |" for cells in escaped)
 
 
 def to_latex_table(table: Table, label: str) -> str:
@@ -126,37 +123,23 @@ def to_latex_table(table: Table, label: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Without LaTeX commands."""
     return _TO_ESCAPE.sub(lambda match: _LATEX[match.group()], text)
 
 
 def _lines(table: Table) -> list[str]:
     labels = [column.label for column in table.columns]
-    groups = _groups_once(table.columns)
+    before = ["", *(column.group for column in table.columns[:-1])]  # each group's name stands above its first column
+    groups = ["" if column.group == name else column.group for column, name in zip(table.columns, before, strict=True)]
     heads = [groups, labels] if any(groups) else [labels]
     body = [*heads, *table.rows]
     widths = [max(len(row[index]) for row in body) for index in range(len(labels))]
-    lines = [_align(row, widths, table.columns) for row in body]
+    lines = []
+    for row in body:
+        cells = zip(row, widths, table.columns, strict=True)
+        aligned = [cell.rjust(width) if column.is_number else cell.ljust(width) for cell, width, column in cells]
+        lines.append("  ".join(aligned).rstrip())
     rule = "─" * max(map(len, lines))
     return [*lines[: len(heads)], rule, *lines[len(heads) :]]
-
-
-def _groups_once(columns: Sequence[TableColumn]) -> list[str]:
-    """Each group's name above its first column."""
-    before = ["", *(column.group for column in columns[:-1])]
-    return ["" if column.group == earlier else column.group for column, earlier in zip(columns, before, strict=True)]
-
-
-def _align(row: Sequence[str], widths: Sequence[int], columns: Sequence[TableColumn]) -> str:
-    cells = [
-        cell.rjust(width) if column.is_number else cell.ljust(width)
-        for cell, width, column in zip(row, widths, columns, strict=True)
-    ]
-    return _GAP.join(cells).rstrip()
-
-
-def _escape_pipes(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("\n", " ")
 
 
 def _latex_line(cells: Sequence[str]) -> str:

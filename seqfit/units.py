@@ -13,13 +13,8 @@ import re
 
 _BINARY = ["B", "KiB", "MiB", "GiB", "TiB"]
 _BYTES_PER = {unit.lower(): 1024**power for power, unit in enumerate(_BINARY)} | {
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "k": 1024,
-    "m": 1024**2,
-    "g": 1024**3,
+    **{"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
+    **{"k": 1024, "m": 1024**2, "g": 1024**3},
 }
 _SECONDS_PER = {"s": 1, "m": 60, "min": 60, "h": 3600}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(h|min|m|s)")

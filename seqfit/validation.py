@@ -44,7 +44,14 @@ def load_noted_recipe(
 def check_model_available(recipe: Recipe) -> None:
     """Reports a name that is neither in the Hub's cache nor can be downloaded, before torch is imported."""
     name = recipe.model.location
-    if recipe.model.path is not None or hub.is_path(name) or _is_cached(name):
+    if recipe.model.path is not None or hub.is_path(name):
+        return
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        if isinstance(try_to_load_from_cache(name, "config.json"), str):
+            return
+    except ValueError:  # not a valid name on the Hub: loading it reports that
         return
     hub.use_hub()
     if hub.went_offline() or hub.is_offline_by_setting():
@@ -53,26 +60,16 @@ def check_model_available(recipe: Recipe) -> None:
         raise ModelError(given, hub.RULE, hub.ADVICE)
 
 
-def _is_cached(name: str) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-
-    try:
-        return isinstance(try_to_load_from_cache(name, "config.json"), str)
-    except ValueError:  # not a valid name on the Hub: loading it reports that
-        return True
-
-
 def find_mistakes(values: Mapping[str, Any]) -> list[Mistake]:
     """What is wrong with a recipe's values apart from the schema, which may refuse some of them."""
-    task, evaluation = (_mapping(values.get(part)) for part in ("task", "eval"))
+    task, evaluation, model, train = (_mapping(values.get(part)) for part in ("task", "eval", "model", "train"))
+    allow = values.get("allow", Recipe.DEFAULT_ALLOW)
     return [
         *find_task_mistakes(task),
         *_find_metric_mistakes(evaluation, task.get("name")),
-        *_find_strategy_mistakes(
-            values.get("strategy"), values.get("allow", Recipe.DEFAULT_ALLOW), values.get("train", {})
-        ),
-        *_find_head_mistakes(_mapping(values.get("model")), task.get("name"), _mapping(values.get("train"))),
-        *_find_trim_mistakes(_mapping(values.get("model")), values.get("allow", Recipe.DEFAULT_ALLOW)),
+        *_find_strategy_mistakes(values.get("strategy"), allow, values.get("train", {})),
+        *_find_head_mistakes(model, task.get("name"), train),
+        *_find_trim_mistakes(model, allow),
     ]
 
 

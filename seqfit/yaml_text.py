@@ -76,7 +76,6 @@ def read_yaml(text: str) -> tuple[Any, list[str]]:
 
 
 def write_yaml(values: Any) -> str:
-    """Block style, in the order of the values."""
     text = _dump(values, allow_unicode=True)
     # Unescaped, these three end a line, and a key or text that has one would be read back differently.
     return _dump(values, allow_unicode=False) if any(char in text for char in "\x85\u2028\u2029") else text

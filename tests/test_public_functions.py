@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import seqfit
+from seqfit.doors import read_door
 
 NAMES = ("train", "evaluate", "compare", "report", "profile", "plan", "track")
 
@@ -20,7 +21,7 @@ NAMES = ("train", "evaluate", "compare", "report", "profile", "plan", "track")
 @pytest.mark.parametrize("name", NAMES)
 def test_signature_and_help_are_those_of_the_function(name: str) -> None:
     shown = getattr(seqfit, name)
-    function = getattr(importlib.import_module(seqfit._HOMES[name]), name)
+    function = getattr(importlib.import_module(read_door(Path(seqfit.__file__).parent)[name]), name)
     assert inspect.isfunction(function)
     assert shown is function
     assert inspect.signature(shown) == inspect.signature(function)

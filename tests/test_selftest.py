@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from seqfit.kernels.blockwise import attend_blockwise
+from seqfit.kernels.attention import attend_blockwise
 from seqfit.selftest import run_selftest
 
 CPU = torch.device("cpu")

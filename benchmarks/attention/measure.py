@@ -14,9 +14,8 @@ from pathlib import Path
 import torch
 
 from seqfit.hardware.process_memory import set_malloc_policy
-from seqfit.kernels.blockwise import attend_blockwise
+from seqfit.kernels.attention import attend_blockwise, attend_padded
 from seqfit.kernels.layout import Pairing, Segments
-from seqfit.kernels.padded import attend_padded
 from seqfit.units import format_bytes
 
 HEADS, WIDTH, TOKENS = 8, 64, 4096  # of t5-small; tokens of a micro-batch

@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from seqfit.kernels.blockwise import attend_blockwise
+from seqfit.kernels.attention import attend_blockwise
 from seqfit.kernels.layout import Pairing, Segments
 
 Layer = Callable[[int, int, int, int, bool, float], None]

@@ -2,6 +2,7 @@ from seqfit.evaluation.evaluate import Predictor as Predictor
 from seqfit.evaluation.evaluate import predict as predict
 from seqfit.evaluation.generator import Generated as Generated
 from seqfit.evaluation.generator import Generator as Generator
+from seqfit.evaluation.generator import Threshold as Threshold
 from seqfit.evaluation.generator import adjust_threshold as adjust_threshold
 from seqfit.evaluation.generator import explain_fallback as explain_fallback
 from seqfit.evaluation.generator import generate_split as generate_split
@@ -14,4 +15,3 @@ from seqfit.evaluation.scoring import score_generated as score_generated
 from seqfit.evaluation.scoring import score_split as score_split
 from seqfit.evaluation.scoring import spread_over_rows as spread_over_rows
 from seqfit.evaluation.start import set_start as set_start
-from seqfit.evaluation.threshold import Threshold as Threshold

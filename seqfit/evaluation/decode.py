@@ -44,7 +44,6 @@ def read_targets(
     source_lengths: Sequence[int],
     decoder_ids_BT: torch.Tensor,
 ) -> tuple[torch.Tensor, Sources]:
-    """The decoder's states [B, T, D] over the targets, and its cross-attention's keys and values of the sources."""
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     output = model.get_decoder()(
         input_ids=decoder_ids_BT,
@@ -109,17 +108,13 @@ def generate(
     The source's ids are for settings that look at them, such as Blenderbot's encoder_no_repeat_ngram_size. The cache is
     ours because `generate` sizes its own by the encoder's layers and fails where the decoder has more.
     """
-    cache = (
-        {}
-        if family_of(model).creates_own_cache
-        else {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}
-    )
+    cache = {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}
     ids_BT: torch.Tensor = model.generate(
         inputs=source_ids_BS,
         encoder_outputs=encoding,
         attention_mask=source_mask_BS,
         generation_config=config,
-        **cache,
+        **({} if family_of(model).creates_own_cache else cache),
     )
     return ids_BT
 

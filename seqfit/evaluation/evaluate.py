@@ -17,10 +17,9 @@ import numpy as np
 
 from seqfit.data import prepare_data
 from seqfit.errors import DataError, ModelError
-from seqfit.evaluation.generator import Generator, generate_sources
+from seqfit.evaluation.generator import DEFAULT_THRESHOLD, Generator, generate_sources
 from seqfit.evaluation.scoring import SplitScores, choose_metrics, score_split
 from seqfit.evaluation.start import set_start
-from seqfit.evaluation.threshold import DEFAULT_THRESHOLD
 from seqfit.inspection import Data, replace_data
 from seqfit.model import Checkpoint, GenerationMetadata, build_text_encoder, load_model, load_tokenizer
 from seqfit.progress import Progress
@@ -54,7 +53,11 @@ def evaluate(
     if data is not None:
         replaced, title = replace_data(recipe, data, split)
         recipe = load_recipe(recipe, replaced)
-    checkpoint = _start_of(run, recipe) if before else Checkpoint.load(run.checkpoint)
+    if before:  # with the metadata of the run's checkpoint: both generate in the same way
+        metadata = GenerationMetadata.read(run.checkpoint).at_start()
+        checkpoint = Checkpoint(load_model(recipe.model, head_of(recipe.task)), load_tokenizer(recipe.model), metadata)
+    else:
+        checkpoint = Checkpoint.load(run.checkpoint)
     checkpoint = replace(checkpoint, metadata=replace(checkpoint.metadata, task=recipe.task))
     generator = build_generator(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
     task = build_task(recipe.task)
@@ -87,8 +90,6 @@ def predict(run: Run | str | Path, rows: Sequence[str | Mapping[str, Any]], *, b
 
 
 class Predictor:
-    """A model that is loaded once and predicts many times."""
-
     def __init__(self, run: Run | str | Path, batch_tokens: int = 8192) -> None:
         folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
         checkpoint = Checkpoint.load(folder)
@@ -104,12 +105,16 @@ class Predictor:
         return self._task.named_columns(targets=False)
 
     def predict(self, rows: Sequence[str | Mapping[str, Any]]) -> list[str]:
-        """One prediction per row, in the order of the rows."""
         if not rows:
             return []
         inputs = [to_row(self._task, row) for row in rows]
         texts = [self._task.render_source(row, str(number)) for number, row in enumerate(inputs, 1)]
-        languages = [self._find_languages(row, number) for number, row in enumerate(inputs, 1)]
+        languages: list[tuple[str | None, str | None]] = []
+        for number, row in enumerate(inputs, 1):
+            languages.append(self._task.languages_of(row))
+            for field, code in zip(("source_language", "target_language"), languages[-1], strict=True):
+                if code is not None:
+                    self._encoder.check_row_language(code, f"{field}, row {number},")
         codes = [source for source, _ in languages if source is not None]
         encoded = self._encoder.encode(texts, codes or None)
         sources = [
@@ -120,17 +125,8 @@ class Predictor:
         choices = [self._task.choices_of(row) for row in inputs]
         return [self._task.extract(text, given) for text, given in zip(generated, choices, strict=True)]
 
-    def _find_languages(self, row: Mapping[str, Any], number: int) -> tuple[str | None, str | None]:
-        """The language codes of a row's source and target, checked against the tokenizer."""
-        languages = self._task.languages_of(row)
-        for field, code in zip(("source_language", "target_language"), languages, strict=True):
-            if code is not None:
-                self._encoder.check_row_language(code, f"{field}, row {number},")
-        return languages
-
 
 def build_generator(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Generator:
-    """The checkpoint on the strategy's device, generating as its metadata says."""
     device = choose_device(strategy)
     metadata = checkpoint.metadata
     start_of = set_start(checkpoint.model, checkpoint.tokenizer, metadata.task)
@@ -172,12 +168,6 @@ def _find_checkpoint(path: Path) -> Path:
             "Give one that `seqfit train` has written",
         )
     return path
-
-
-def _start_of(run: Run, recipe: Recipe) -> Checkpoint:
-    """The model before fine-tuning, with the metadata of the run's checkpoint: both generate in the same way."""
-    metadata = GenerationMetadata.read(run.checkpoint).at_start()
-    return Checkpoint(load_model(recipe.model, head_of(recipe.task)), load_tokenizer(recipe.model), metadata)
 
 
 def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, events: list[str]) -> None:

@@ -15,7 +15,6 @@ and `Generator.fallback` says why.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,7 +29,6 @@ from seqfit.data import MicroBatch, MicroBatchRule, Padding, TokenizedSplit
 from seqfit.evaluation.decode import encode, find_answered, generate, generate_from, read_targets, score_targets
 from seqfit.evaluation.greedy import GreedyRule, Sources, decode_greedily, explain_why_not_greedy, join_sources
 from seqfit.evaluation.start import Start
-from seqfit.evaluation.threshold import DEFAULT_THRESHOLD, Threshold, find_threshold
 from seqfit.model import LossRule, build_generation_config, family_of
 from seqfit.rundir import records
 from seqfit.step import Precision
@@ -45,6 +43,7 @@ _Ids = NDArray[np.integer]
 # 1,024, 2,048 and 4,096 tokens; decoding 0.86, 0.73 and 0.71 of the encoder's time with 32, 64 and 128 rows at once.
 CPU_PIECE_TOKENS = 2048
 DECODED_ROWS = 128
+DEFAULT_THRESHOLD = 0.5  # multilabel
 DECODED_CACHE_BYTES = 2**30  # of queued rows; a single piece may have more
 
 
@@ -101,7 +100,6 @@ class Generator:
 def generate_split(
     generator: Generator, split: TokenizedSplit | _SourcesOnly, rows: _Rows, progress: _GenerationProgress | None = None
 ) -> Generated:
-    """Texts and loss for some rows of a split."""
     rule, padding, queue = generator.rule, generator.padding, _build_queue(generator)
     terms, total = 0, len(np.unique(rows))
     with evaluating(generator.model), generator.precision.autocast():
@@ -129,7 +127,6 @@ def generate_sources(
 
 
 def _find_starts(generator: Generator, split: TokenizedSplit | _SourcesOnly, rows: _Rows) -> list[Start] | None:
-    """How generation starts for each row, if rows differ in that."""
     if generator.start_of is None:
         return None
     codes = [split.target_language(row) for row in rows.tolist()]
@@ -172,8 +169,6 @@ class _SourcesOnly:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Rows that go through the encoder together."""
-
     rows: _Rows
     source_lengths: _Lengths
     target_lengths: _Lengths
@@ -183,15 +178,13 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Queued:
-    """Rows that are encoded and not yet decoded."""
-
     rows: _Rows
     target_lengths: _Lengths
     sources: Sources
     starts: list[Start] | None
 
 
-class _GenerationQueue(ABC):
+class _GenerationQueue:
     """Takes pieces, and holds the texts and losses of those that are done."""
 
     def __init__(self, generator: Generator) -> None:
@@ -201,11 +194,10 @@ class _GenerationQueue(ABC):
         self.texts: dict[int, str] = {}
         self.probabilities: dict[int, list[float]] = {}  # multilabel
 
-    @abstractmethod
     def add(self, piece: _Piece) -> None:
         """Generate for a piece, or queue it."""
+        raise NotImplementedError
 
-    @abstractmethod
     def finish(self) -> None:
         """Generate for the queued rows."""
 
@@ -218,14 +210,7 @@ class _GenerationQueue(ABC):
         self.texts.update(zip(rows.tolist(), texts, strict=True))
 
 
-class _ImmediateQueue(_GenerationQueue):
-    """Generates for each piece when it is added, and so never holds rows."""
-
-    def finish(self) -> None:
-        pass
-
-
-class _LabelQueue(_ImmediateQueue):
+class _LabelQueue(_GenerationQueue):
     """A classifier: the text is a label, several labels, or a number."""
 
     def add(self, piece: _Piece) -> None:
@@ -247,7 +232,7 @@ class _LabelQueue(_ImmediateQueue):
         self.texts.update(zip(rows, texts, strict=True))
 
 
-class _SearchQueue(_ImmediateQueue):
+class _SearchQueue(_GenerationQueue):
     def add(self, piece: _Piece) -> None:
         batch = piece.batch.to(self._generator.precision.device)
         assert batch.source_mask is not None
@@ -270,8 +255,6 @@ class _SearchQueue(_ImmediateQueue):
 
 
 class _GreedyQueue(_GenerationQueue):
-    """Our own greedy search, for many rows at a time."""
-
     def __init__(self, generator: Generator) -> None:
         super().__init__(generator)
         self._rule = GreedyRule.of(generator.generation)
@@ -293,11 +276,12 @@ class _GreedyQueue(_GenerationQueue):
         if left:
             starts = None if piece.starts is None else [piece.starts[position] for position in left]
             self._queued.append(_Queued(piece.rows[left], piece.target_lengths[left], sources.select(left), starts))
-        if self._is_full():
+        rows = sum(len(queued.rows) for queued in self._queued)
+        cache_bytes = sum(queued.sources.cache_bytes for queued in self._queued)
+        if rows >= self._generator.decoded_rows or cache_bytes >= DECODED_CACHE_BYTES:
             self.finish()
 
     def finish(self) -> None:
-        """Decode all queued rows as one batch."""
         if not self._queued:
             return
         rows = np.concatenate([queued.rows for queued in self._queued])
@@ -319,11 +303,6 @@ class _GreedyQueue(_GenerationQueue):
             self._write(piece.rows[done], F.pad(ids_BT, (1, 0), value=self._rule.start_id))
         return [position for position, is_answered in enumerate(answered) if not is_answered]
 
-    def _is_full(self) -> bool:
-        rows = sum(len(queued.rows) for queued in self._queued)
-        cache_bytes = sum(queued.sources.cache_bytes for queued in self._queued)
-        return rows >= self._generator.decoded_rows or cache_bytes >= DECODED_CACHE_BYTES
-
 
 def _build_queue(generator: Generator) -> _GenerationQueue:
     if not generator.model.config.is_encoder_decoder:
@@ -332,6 +311,50 @@ def _build_queue(generator: Generator) -> _GenerationQueue:
         return _GreedyQueue(generator)
     assert not generator.force_lengths  # only for benchmarks
     return _SearchQueue(generator)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The threshold, with micro-F1 (0 to 100) there and at 0.5."""
+
+    value: float
+    micro_f1: float
+    micro_f1_at_half: float
+
+    def __str__(self) -> str:
+        return (
+            f"a label is predicted above probability {self.value:.3f}, which has the best micro-F1 on these rows: "
+            f"{self.micro_f1:.2f} instead of {self.micro_f1_at_half:.2f} at {DEFAULT_THRESHOLD}"
+        )
+
+
+def find_threshold(probabilities: NDArray[np.floating], applies: NDArray[np.bool_]) -> Threshold | None:
+    """The one with the best micro-F1; None if no label applies to any row, so that all are equally good.
+
+    Sorted by probability, a threshold predicts the first k of all pairs of row and label, so one pass over k covers
+    every threshold. It is in the middle between two probabilities. If 0.5 is as good, it stays 0.5.
+
+        probabilities  0.9 0.6 0.4 0.2    applies  yes yes no yes
+        predicted      1   2   3   4      F1  0.5 0.8 0.67 0.86      all four: the threshold is below 0.2
+    """
+    wanted = int(applies.sum())
+    if wanted == 0:
+        return None
+    order = np.argsort(-probabilities, axis=None, kind="stable")
+    ranked = probabilities.ravel()[order].astype(np.float64)
+    hits = np.cumsum(applies.ravel()[order])
+    predicted = np.arange(1, len(ranked) + 1)
+    f1 = 200 * hits / (predicted + wanted)
+    below = np.append(ranked[1:], max(0.0, 2 * ranked[-1] - 1))
+    is_threshold = ranked > below  # equal probabilities are predicted together
+    between = (ranked + below) / 2
+    best = f1[is_threshold].max(initial=0.0)
+    count = int((ranked > DEFAULT_THRESHOLD).sum())
+    at_half = float(f1[count - 1]) if count else 0.0
+    if at_half >= best:
+        return Threshold(DEFAULT_THRESHOLD, at_half, at_half)
+    middle = between[is_threshold & (f1 == best)]
+    return Threshold(float(middle[np.abs(middle - DEFAULT_THRESHOLD).argmin()]), float(best), at_half)
 
 
 def adjust_threshold(
@@ -349,7 +372,6 @@ def adjust_threshold(
 
 
 def explain_fallback(generator: Generator) -> list[records.FallbackEvent]:
-    """The event of a run whose texts are generated by transformers; none otherwise."""
     reason = generator.fallback
     used = "texts are generated by transformers' own generate"
     return [] if reason is None else [records.FallbackEvent("generation", used, reason)]

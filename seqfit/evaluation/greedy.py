@@ -97,7 +97,6 @@ class Sources:
 
     @property
     def cache_bytes(self) -> int:
-        """What they hold of the device's memory."""
         return sum(states.nbytes for layer in self.layers for states in layer)
 
     def select(self, rows: Sequence[int]) -> Sources:
@@ -122,7 +121,6 @@ def join_sources(parts: Sequence[Sources]) -> Sources:
 
 
 def explain_why_not_greedy(model: PreTrainedModel, config: GenerationConfig) -> str | None:
-    """Why these settings need transformers' own `generate`; None if they don't."""
     if (config.num_beams or 1) > 1:
         return f"a search with {config.num_beams} beams is transformers' own"
     if family_of(model).head(model) is None:
@@ -291,7 +289,6 @@ class RowLayer(DynamicLayer):
 
     @classmethod
     def of(cls, keys_BHSK: torch.Tensor, values_BHSK: torch.Tensor) -> RowLayer:
-        """A layer that already has its keys and values."""
         layer = cls()
         layer.lazy_initialization(keys_BHSK, values_BHSK)
         layer._set((keys_BHSK, values_BHSK), keys_BHSK.shape[2])
@@ -326,7 +323,6 @@ class RowLayer(DynamicLayer):
 
 
 def _roomy(states_BHTK: torch.Tensor, capacity: int) -> torch.Tensor:
-    """The same with room for more tokens."""
     rows, heads, length, width = states_BHTK.shape
     buffer = states_BHTK.new_empty(rows, heads, max(capacity, length), width)
     buffer[:, :, :length] = states_BHTK

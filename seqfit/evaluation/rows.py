@@ -20,7 +20,6 @@ PredictionRows = str | Mapping[str, Any]
 
 
 def rows_from_fields(fields: Sequence[str]) -> list[PredictionRows]:
-    """One row from arguments COLUMN=TEXT."""
     wrong = [field for field in fields if "=" not in field]
     if wrong:
         raise DataError(

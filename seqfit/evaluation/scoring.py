@@ -80,7 +80,6 @@ def choose_metrics(task: Task, recipe: schema.EvalRecipe) -> tuple[list[str], st
 
 
 def spread_over_rows(rows: int, limit: int | None) -> NDArray[np.int64]:
-    """All rows, or `limit` spread evenly."""
     if limit is None or limit >= rows:
         return np.arange(rows, dtype=np.int64)
     return np.linspace(0, rows - 1, limit).round().astype(np.int64)

@@ -26,8 +26,6 @@ from seqfit.tasks import columns_of
 
 @dataclass(frozen=True)
 class Start:
-    """What the generation of one answer starts with."""
-
     start_id: int  # read by the decoder first
     first_id: int | None  # generated first, whatever is likeliest; None: not forced
 
@@ -53,7 +51,6 @@ def set_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: 
 def find_start(
     model: PreTrainedModel, encoder: TextEncoder, tokenizer: PreTrainedTokenizerBase, language: str | None
 ) -> Start:
-    """The start for a target language, or for a model without language codes."""
     padding = family_of(model).build_padding(model, tokenizer)
     start_id = padding.decoder_start_id
     assert start_id is not None

@@ -1,4 +1,5 @@
-from seqfit.kernels.blockwise import attend_blockwise as attend_blockwise
+from seqfit.kernels.attention import attend_blockwise as attend_blockwise
+from seqfit.kernels.attention import attend_padded as attend_padded
 from seqfit.kernels.cross_entropy import CHUNK_BYTES as CHUNK_BYTES
 from seqfit.kernels.cross_entropy import IGNORED_INDEX as IGNORED_INDEX
 from seqfit.kernels.cross_entropy import count_chunk_rows as count_chunk_rows
@@ -11,4 +12,3 @@ from seqfit.kernels.layout import Layout as Layout
 from seqfit.kernels.layout import count_block_rows as count_block_rows
 from seqfit.kernels.layout import distances as distances
 from seqfit.kernels.layout import is_blockwise as is_blockwise
-from seqfit.kernels.padded import attend_padded as attend_padded

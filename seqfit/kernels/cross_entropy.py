@@ -34,8 +34,6 @@ LEAST_CHUNK_ROWS = 256  # a product reads the whole weight however few its rows:
 
 @dataclass(frozen=True)
 class _Rule:
-    """How a row's loss follows from its logits, and what is computed in which type."""
-
     label_smoothing: float
     z_loss: float
     chunk_bytes: int
@@ -122,7 +120,23 @@ class _LinearLoss(torch.autograd.Function):
             None if given is None or not (needed and rule.with_gradients) else allocate(given, dtype=rule.sum_dtype)
             for given, needed in zip((hidden_ND, weight_VD, bias_V), ctx.needs_input_grad[:3], strict=True)
         ]
-        loss = _run_chunks(hidden_ND, weight_VD, bias_V, labels_N, rule, _Gradients(*gradients))
+        summed = _Gradients(*gradients)
+        factors = hidden_ND.to(rule.gradient_dtype), weight_VD.to(rule.gradient_dtype)
+        hidden_ND, weight_VD = hidden_ND.to(rule.product_dtype), weight_VD.to(rule.product_dtype)
+        chunk_rows = count_chunk_rows(len(hidden_ND), len(weight_VD) * rule.sum_dtype.itemsize, rule.chunk_bytes)
+        buffer_CV = hidden_ND.new_empty((chunk_rows, len(weight_VD)), dtype=rule.sum_dtype)
+        loss = hidden_ND.new_zeros((), dtype=rule.sum_dtype)
+        for start in range(0, len(hidden_ND), chunk_rows):
+            hidden_CD, labels_C = hidden_ND[start : start + chunk_rows], labels_N[start : start + chunk_rows]
+            logits_CV = buffer_CV[: len(hidden_CD)]
+            _set_product(logits_CV, hidden_CD, weight_VD.t())
+            if bias_V is not None:
+                logits_CV += bias_V
+            losses_C, log_normaliser_C = _reduce_rows(logits_CV, labels_C, rule)
+            loss += losses_C.sum()
+            if summed.are_needed:
+                _turn_into_gradient(logits_CV, labels_C, log_normaliser_C, rule)
+                summed.add(start, logits_CV, *factors)
         ctx.save_for_backward(*gradients)
         return loss
 
@@ -133,34 +147,6 @@ class _LinearLoss(torch.autograd.Function):
         # Autograd casts each to the type of what was given.
         scaled = [None if gradient is None else gradient.mul_(scale) for gradient in ctx.saved_tensors]
         return *scaled, None, None
-
-
-def _run_chunks(
-    hidden_ND: torch.Tensor,
-    weight_VD: torch.Tensor,
-    bias_V: torch.Tensor | None,
-    labels_N: torch.Tensor,
-    rule: _Rule,
-    gradients: _Gradients,
-) -> torch.Tensor:
-    """The sum of the losses; the gradients are added to."""
-    factors = hidden_ND.to(rule.gradient_dtype), weight_VD.to(rule.gradient_dtype)
-    hidden_ND, weight_VD = hidden_ND.to(rule.product_dtype), weight_VD.to(rule.product_dtype)
-    chunk_rows = count_chunk_rows(len(hidden_ND), len(weight_VD) * rule.sum_dtype.itemsize, rule.chunk_bytes)
-    buffer_CV = hidden_ND.new_empty((chunk_rows, len(weight_VD)), dtype=rule.sum_dtype)
-    loss = hidden_ND.new_zeros((), dtype=rule.sum_dtype)
-    for start in range(0, len(hidden_ND), chunk_rows):
-        hidden_CD, labels_C = hidden_ND[start : start + chunk_rows], labels_N[start : start + chunk_rows]
-        logits_CV = buffer_CV[: len(hidden_CD)]
-        _set_product(logits_CV, hidden_CD, weight_VD.t())
-        if bias_V is not None:
-            logits_CV += bias_V
-        losses_C, log_normaliser_C = _reduce_rows(logits_CV, labels_C, rule)
-        loss += losses_C.sum()
-        if gradients.are_needed:
-            _turn_into_gradient(logits_CV, labels_C, log_normaliser_C, rule)
-            gradients.add(start, logits_CV, *factors)
-    return loss
 
 
 def count_chunk_rows(rows: int, row_bytes: int, chunk_bytes: int) -> int:

@@ -85,8 +85,6 @@ def _apply(kept: torch.Tensor, states: torch.Tensor, scale: float) -> torch.Tens
 
 
 class SeededDropout(nn.Dropout):
-    """`nn.Dropout` with fast masks."""
-
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if not self.training or self.p == 0:
             return input

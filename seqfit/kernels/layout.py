@@ -78,8 +78,6 @@ BLOCK = 256  # queries of a block in longer ones
 
 @dataclass(frozen=True)
 class Segments:
-    """Consecutive segments of one row."""
-
     lengths: tuple[int, ...]
 
     @cached_property
@@ -91,7 +89,6 @@ class Segments:
         return max(self.lengths)
 
     def to_tensor(self, device: torch.device) -> torch.Tensor:
-        """[B]: the lengths."""
         return _to_row(np.array(self.lengths), device)[0]
 
     def positions(self, device: torch.device) -> torch.Tensor:
@@ -99,24 +96,19 @@ class Segments:
         return _to_row(np.concatenate([np.arange(length) for length in self.lengths]), device)
 
     def first_tokens(self, device: torch.device) -> torch.Tensor:
-        """[B]: where each segment begins."""
         return _to_row(np.array(self.starts), device)[0]
 
 
 @dataclass(frozen=True)
 class QueryBlock:
-    """Some queries of one segment, and the keys that they look at."""
-
     queries: slice  # of the packed row
     keys: slice
     first: int  # which of the segment's queries is the block's first
 
     def take_queries(self, states_NHK: torch.Tensor) -> torch.Tensor:
-        """[H, C, K], a view."""
         return states_NHK[self.queries].transpose(0, 1)
 
     def take_keys(self, states_NHK: torch.Tensor) -> torch.Tensor:
-        """[H, L, K], a view."""
         return states_NHK[self.keys].transpose(0, 1)
 
 
@@ -155,7 +147,6 @@ class Pairing:
 
 
 def count_block_rows(longest: int) -> int:
-    """Queries of a block, where the longest segment has so many."""
     return longest if longest <= WHOLE_SEGMENT_TOKENS else BLOCK
 
 

@@ -29,8 +29,6 @@ _FILE = "seqfit.json"
 
 @dataclass(frozen=True)
 class GenerationMetadata:
-    """What the weights alone don't contain."""
-
     kind: str
     task: TaskRecipe
     beams: int
@@ -39,7 +37,6 @@ class GenerationMetadata:
     threshold: float | None = None  # multilabel: the probability from which on a label is given; None: one half
 
     def at_start(self) -> GenerationMetadata:
-        """The same of the model before fine-tuning."""
         return replace(self, step=0)
 
     def own_texts(self) -> list[str]:
@@ -77,22 +74,18 @@ class GenerationMetadata:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a folder holds."""
-
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     metadata: GenerationMetadata
 
     @classmethod
     def load(cls, folder: Path) -> Checkpoint:
-        """From a folder that `save` wrote."""
         metadata = GenerationMetadata.read(folder)
         recipe = ModelRecipe.model_validate({"path": str(folder), "kind": metadata.kind, "untested": True})
         return cls(load_model(recipe, head_of(metadata.task)), load_tokenizer(recipe), metadata)
 
     @property
     def position_limit(self) -> int | None:
-        """The longest input and output that the model has positions for; None where they are relative."""
         return family_of(self.model).max_positions(self.model.config)
 
     def save(self, folder: Path) -> None:
@@ -106,19 +99,15 @@ class Checkpoint:
                 save_adapter(model, fresh / "adapter")
             else:
                 model.save_pretrained(fresh)
-            _set_languages(self.tokenizer, metadata.task)
+            languages = {"src_lang": metadata.task.source_language, "tgt_lang": metadata.task.target_language}
+            for side, code in languages.items():  # so that plain transformers marks texts as in training
+                if code is not None and not columns_of(code):  # rows' own codes are not the task's
+                    setattr(self.tokenizer, side, code)
             self.tokenizer.save_pretrained(fresh)
             if metadata.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
                 build_generation_config(model, metadata.beams, metadata.max_new_tokens).save_pretrained(fresh)
         metadata.write(fresh)
         draft.finish()
-
-
-def _set_languages(tokenizer: PreTrainedTokenizerBase, task: TaskRecipe) -> None:
-    """Into what is saved, so that plain transformers marks texts as in training. Rows' own codes are not the task's."""
-    for side, code in (("src_lang", task.source_language), ("tgt_lang", task.target_language)):
-        if code is not None and not columns_of(code):
-            setattr(tokenizer, side, code)
 
 
 def build_generation_config(model: PreTrainedModel, beams: int, max_new_tokens: int) -> GenerationConfig:

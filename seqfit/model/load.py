@@ -39,7 +39,6 @@ from seqfit.tasks import ClassifierHead
 
 
 def load_tokenizer(model: ModelRecipe) -> PreTrainedTokenizerBase:
-    """The recipe's tokenizer, or else the model's own."""
     location = model.tokenizer or model.location
     field = "model.tokenizer" if model.tokenizer else "model.path" if model.path else "model.name"
     _find_files(location, field, needed=_has_tokenizer, what="tokenizer (tokenizer.json, spiece.model or vocab.txt)")
@@ -66,7 +65,6 @@ class ModelConfig:
 
     @classmethod
     def load(cls, model: ModelRecipe, head: ClassifierHead | None = None) -> ModelConfig:
-        """The model's config as the recipe wants it, checked to be of the recipe's kind."""
         config, raw = _load_config(model)
         if model.kind == "text-to-text" and not config.is_encoder_decoder:
             raise ModelError(
@@ -78,7 +76,10 @@ class ModelConfig:
             _check_type(model, config.model_type)
         _set_dropout(config, model.dropout)
         if model.kind == "classifier" and head is not None:
-            _set_head(config, head)
+            config.num_labels = len(head.labels)
+            config.id2label = dict(enumerate(head.labels))
+            config.label2id = {label: number for number, label in enumerate(head.labels)}
+            config.problem_type = head.problem_type
         auto = AutoModelForSeq2SeqLM if model.kind == "text-to-text" else AutoModelForSequenceClassification
         return cls(config, raw, auto)
 
@@ -118,7 +119,6 @@ def check_vocabulary(embeddings: int, tokenizer: PreTrainedTokenizerBase, recipe
 
 
 def _load_config(model: ModelRecipe) -> tuple[PreTrainedConfig, dict[str, Any]]:
-    """The config, and the file's own text as a dict: the class overwrites part of it."""
     field = "model.path" if model.path else "model.name"
     _find_files(model.location, field, needed=lambda folder: (folder / "config.json").is_file(), what="config.json")
     with quiet_transformers():
@@ -188,7 +188,6 @@ def _respect_untied_head(built: PreTrainedModel, raw: dict[str, Any], model: Mod
 
 
 def _check_type(model: ModelRecipe, model_type: str) -> None:
-    """Raise ModelError for an encoder-decoder that seqfit can't train, or would train without having been tested."""
     if model_type in REFUSED:
         reason, instead = REFUSED[model_type]
         raise ModelError(f"'{model.location}' is a {model_type} model: {reason}", "it is not trained", instead)
@@ -212,17 +211,9 @@ def _set_dropout(config: PreTrainedConfig, rate: float | None) -> None:
         _set_dropout(part, rate)
 
 
-def _set_head(config: PreTrainedConfig, head: ClassifierHead) -> None:
-    config.num_labels = len(head.labels)
-    config.id2label = dict(enumerate(head.labels))
-    config.label2id = {label: number for number, label in enumerate(head.labels)}
-    config.problem_type = head.problem_type
-
-
 def _has_tokenizer(folder: Path) -> bool:
-    if any((folder / name).is_file() for name in ("tokenizer.json", "spiece.model", "vocab.txt", "vocab.json")):
-        return True
-    return (folder / "tokenizer_config.json").is_file()  # ByT5 has no vocabulary file
+    names = ("tokenizer.json", "spiece.model", "vocab.txt", "vocab.json", "tokenizer_config.json")  # ByT5 has only this
+    return any((folder / name).is_file() for name in names)
 
 
 def _find_files(location: str, field: str, *, needed: Callable[[Path], bool], what: str) -> None:

@@ -28,8 +28,6 @@ from seqfit.tasks import Label
 
 @dataclass(frozen=True)
 class LossRule:
-    """What is added up, and whether all logits may exist at once."""
-
     label_smoothing: float = 0.0
     z_loss: float = 0.0
     chunked: bool = True
@@ -45,7 +43,6 @@ class LossRule:
     def states_loss_sum(
         self, head: Head, states_ND: torch.Tensor, labels_N: torch.Tensor, counted_rows: int | None
     ) -> torch.Tensor:
-        """From the decoder's last states."""
         if not self.chunked:
             return self.token_loss_sum(head.logits(states_ND), labels_N)
         return linear_loss_sum(
@@ -115,7 +112,12 @@ class LossModel(nn.Module):
         `counted_rows` is the number of real target tokens, known on the host.
         """
         if decoder_ids is None:
-            return self._rule.head_loss_sum(self.model.config, self._class_logits(source_ids, source_mask), labels)
+            if source_mask is not None:
+                logits_BC = self.model(input_ids=source_ids, attention_mask=source_mask).logits
+            else:
+                assert self._packed is not None
+                logits_BC = self._packed.class_logits(source_ids)
+            return self._rule.head_loss_sum(self.model.config, logits_BC.float(), labels)
         if source_mask is None:
             assert self._packed is not None
             return self._states_loss(self._packed.decoder_states(source_ids, decoder_ids), labels[0], labels.numel())
@@ -126,14 +128,6 @@ class LossModel(nn.Module):
             return self._rule.token_loss_sum(output.logits, labels)
         states_BTD = decoder_states(self.model, source_ids, source_mask, decoder_ids)
         return self._states_loss(states_BTD.flatten(0, 1), labels.flatten(), counted_rows)
-
-    def _class_logits(self, source_ids: torch.Tensor, source_mask: torch.Tensor | None) -> torch.Tensor:
-        """[B, C] in fp32."""
-        if source_mask is not None:
-            logits_BC: torch.Tensor = self.model(input_ids=source_ids, attention_mask=source_mask).logits
-            return logits_BC.float()
-        assert self._packed is not None
-        return self._packed.class_logits(source_ids).float()
 
     def _states_loss(self, states_ND: torch.Tensor, labels_N: torch.Tensor, counted_rows: int | None) -> torch.Tensor:
         assert self._head is not None  # a model that runs packed rows has a known head

@@ -49,7 +49,6 @@ class PackedModel:
         self._family.install_packing(model, self._current)
 
     def layout(self, source_lengths: Sequence[int], target_lengths: Sequence[int] | None) -> Layout:
-        """Of a packed micro-batch."""
         return Layout(source_lengths, target_lengths, blockwise_above=self._blockwise_above)
 
     @contextmanager

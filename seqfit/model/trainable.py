@@ -12,10 +12,9 @@ D a layer's input, F its output.
     y = W x + (alpha / R) B A x        W [F, D] is frozen; A [R, D] and B [F, R] are trainable; B starts at zero
     D = F = 512, R = 16:               262,144 frozen weights, 16,384 trainable ones
 
-The model stays of transformers' class, so `generate`, gradient checkpointing and the loss know nothing of it. For a
-checkpoint `merged_state_dict` gives plain weights under plain names, as new tensors: the training model is never
-merged, so there is nothing to undo and no rounding left in its weights. `save_adapter` writes the small matrices alone,
-in PEFT's layout.
+The model stays of transformers' class, so `generate`, gradient checkpointing and the loss know nothing of it. It is
+never merged itself, so there is nothing to undo and no rounding left in its weights: a checkpoint has new tensors
+(`merged_state_dict`), and the small matrices alone in PEFT's layout (`save_adapter`).
 
 Frozen parts need no gradient and no optimizer state:
 
@@ -28,7 +27,7 @@ Frozen parts need no gradient and no optimizer state:
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +176,10 @@ def _choose_targets(model: nn.Module, wanted: list[str] | None) -> list[str]:
 
 def freeze_parts(model: PreTrainedModel, parts: Sequence[str]) -> str:
     """Freeze in place; parts are 'embeddings' and 'encoder'. What was frozen before stays so. Returns what was done."""
-    tables = _find_tables(model)
+    # Embedding matrices outside the blocks: inside there are T5's relative-position tables.
+    inside = {id(part) for block in find_blocks(model, "freeze").values() for part in block.modules()}
+    outside = [part for part in model.modules() if isinstance(part, nn.Embedding) and id(part) not in inside]
+    tables = [parameter for table in outside for parameter in table.parameters()]
     chosen = {"embeddings": tables, "encoder": _find_encoder(model, tables)}
     for part in parts:
         for parameter in chosen[part]:
@@ -186,36 +188,17 @@ def freeze_parts(model: PreTrainedModel, parts: Sequence[str]) -> str:
     frozen = sum(parameter.numel() for parameter in model.parameters()) - trainable
     counts = f"{format_count(frozen)} weights are frozen, {format_count(trainable)} are trainable"
     text = f"{' and '.join(parts)} frozen: {counts}"
-    if "embeddings" in parts and _has_tied_head(model):
+    head = model.get_output_embeddings() if "embeddings" in parts else None
+    if head is not None and head.weight is model.get_input_embeddings().weight:
         text += "; the head is the same matrix as the embeddings and is frozen, too"
     return text
 
 
-def _find_tables(model: nn.Module) -> list[nn.Parameter]:
-    """Embedding matrices outside the blocks: inside there are T5's relative-position tables."""
-    inside = {id(part) for block in find_blocks(model, "freeze").values() for part in block.modules()}
-    tables = [part for part in model.modules() if isinstance(part, nn.Embedding) and id(part) not in inside]
-    return _each_once(parameter for table in tables for parameter in table.parameters())
-
-
 def _find_encoder(model: PreTrainedModel, tables: list[nn.Parameter]) -> list[nn.Parameter]:
     if model.config.is_encoder_decoder:
-        kept = list(model.get_decoder().parameters())  # the token table
-        return _without(model.get_encoder().parameters(), kept)
-    pooler = getattr(model.base_model, "pooler", None)
-    kept = [*tables, *(pooler.parameters() if pooler is not None else ())]
-    return _without(model.base_model.parameters(), kept)
-
-
-def _has_tied_head(model: PreTrainedModel) -> bool:
-    head = model.get_output_embeddings()
-    return head is not None and head.weight is model.get_input_embeddings().weight
-
-
-def _each_once(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
-    return list({id(parameter): parameter for parameter in parameters}.values())
-
-
-def _without(parameters: Iterable[nn.Parameter], kept: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+        encoder, kept = model.get_encoder(), list(model.get_decoder().parameters())  # the token table
+    else:
+        pooler = getattr(model.base_model, "pooler", None)
+        encoder, kept = model.base_model, [*tables, *(pooler.parameters() if pooler is not None else ())]
     spared = {id(parameter) for parameter in kept}
-    return [parameter for parameter in parameters if id(parameter) not in spared]
+    return [parameter for parameter in encoder.parameters() if id(parameter) not in spared]

@@ -19,11 +19,11 @@ from transformers import PreTrainedModel
 from seqfit.data import MicroBatchRule
 from seqfit.hardware import set_malloc_policy
 from seqfit.model import LossModel, LossRule, PackedModel, family_of
-from seqfit.parallel.balance import estimate_block_times
 from seqfit.parallel.deepspeed import DeepSpeedStrategy
 from seqfit.parallel.distributed import DdpStrategy, FsdpStrategy
 from seqfit.parallel.execution import compile_blocks, enable_recompute, keep_outputs_in_fp32
 from seqfit.parallel.pipeline import Pipeline, PipelineStrategy
+from seqfit.parallel.stages import estimate_block_times
 from seqfit.parallel.world import SINGLE_PROCESS, World
 from seqfit.recipe import Recipe, TrainRecipe
 from seqfit.rundir import EventKind, records
@@ -35,8 +35,6 @@ SHORT_ON_CPU, SHORT_ON_GPU = 32, 512  # tokens
 
 @dataclass(frozen=True)
 class Execution:
-    """A model ready for training."""
-
     model: LossModel
     batching: Batching
     events: records.Events  # what was changed, and what differs from the strategy
@@ -87,8 +85,6 @@ PaddingLimits = tuple[int | None, int | None]  # of source and target tokens
 
 @dataclass(frozen=True)
 class BuiltStep:
-    """A step, how its batches are split, and what was decided."""
-
     step: TrainStep
     batching: Batching
     events: records.Events
@@ -204,7 +200,6 @@ def padding_limits(recipe: Recipe) -> PaddingLimits:
 
 
 def build_rule(strategy: Strategy, batching: Batching, limits: PaddingLimits) -> MicroBatchRule:
-    """How global batches are split into micro-batches and padded."""
     return MicroBatchRule(
         batching=batching,
         tokens=strategy.micro_batch_tokens,

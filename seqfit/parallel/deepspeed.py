@@ -216,7 +216,6 @@ def build_settings(
 
 
 def import_deepspeed(name: str, device: torch.device, world: World) -> Any:
-    """The package, initialised for the device and the process group."""
     if importlib.util.find_spec("deepspeed") is None:
         raise RecipeError(
             f"strategy.sharding is '{name}'",

@@ -34,7 +34,6 @@ class DistributedStrategy(ParallelStrategy):
         self.gradient_factor = world.size
 
     def reduce_loss(self, step: TrainStep, loss: torch.Tensor) -> None:
-        """On the device: no host waits."""
         with step.enter("communication"):
             self.world.all_reduce_sum(loss)
 

@@ -18,9 +18,8 @@ decoder, with and without the position table), and shapes are symbolic: a new le
 again: a size of 1, and a batch without padding, whose mask transformers leaves out. Attention of packed rows runs
 segment by segment in Python, so each kind is compiled in parts, before and after it (19 in all for T5).
 
-**fp16 for T5 v1.1, mT5 and UMT5.** Their gated layers produce large states, and `wo` sums 1,000 to 10,000 of them:
-beyond fp16's largest number, 65,504, the result is Inf, and the loss is NaN from then on. So this last product of their
-feed-forward layers is computed in fp32. `Family.fp32_in_fp16` finds the layers.
+**fp16 for T5 v1.1, mT5 and UMT5.** The last product of their feed-forward layers, `wo`, sums to more than 65,504,
+fp16's largest number, and the loss would be NaN. So it is computed in fp32. `Family.fp32_in_fp16` finds the layers.
 
     gate(x W0) * (x W1)  fp16   ->   fp32   ->   wo, fp32   ->   added to the residual, which autocast keeps in fp32
 """

@@ -21,7 +21,10 @@ class GatherTarget:
     """Built before the trained model is modified (packing, adapters): modifications belong to one model."""
 
     def __init__(self, model: PreTrainedModel, device: torch.device) -> None:
-        empty = {id(weight): _without_values(weight) for weight in model.parameters()}
+        empty: dict[int, nn.Parameter] = {}
+        for weight in model.parameters():
+            values = torch.empty_like(weight, device="meta")
+            empty[id(weight)] = nn.Parameter(values, requires_grad=weight.requires_grad)
         self.model: PreTrainedModel = copy.deepcopy(model, dict(empty))
         for module in self.model.modules():
             for name, buffer in module._buffers.items():
@@ -38,10 +41,6 @@ class GatherTarget:
             yield self.model
         finally:
             _replace(self.model, back)
-
-
-def _without_values(weight: nn.Parameter) -> nn.Parameter:
-    return nn.Parameter(torch.empty_like(weight, device="meta"), requires_grad=weight.requires_grad)
 
 
 def _replace(model: nn.Module, others: Mapping[int, nn.Parameter]) -> None:

@@ -41,9 +41,8 @@ from seqfit.data import GlobalBatch, MicroBatch
 from seqfit.errors import ModelError
 from seqfit.kernels import Layout
 from seqfit.model import LossRule, PackedModel, family_of, find_blocks
-from seqfit.parallel.balance import estimate_block_costs, split_stages
 from seqfit.parallel.distributed import DistributedStrategy
-from seqfit.parallel.parts import StagePart, assign_parts, keep_part
+from seqfit.parallel.stages import StagePart, assign_parts, estimate_block_costs, keep_part, split_stages
 from seqfit.parallel.world import World
 from seqfit.step import TrainStep
 
@@ -54,8 +53,6 @@ LEAST_WIRE_ROWS = 64
 
 @dataclass(frozen=True)
 class SharedStep:
-    """What every stage knows about a step."""
-
     micro_batches: Sequence[MicroBatch]
     layouts: dict[int, Layout]  # of packed micro-batches, by number, until their backward is done
     loss_terms: int
@@ -233,24 +230,13 @@ class Pipeline(StageModel):
         self._wires: dict[int, _Wire] = {}  # by rows, the most recent last
         self._holders = self._find_holders()
 
-    def run(
-        self,
-        micro_batches: Sequence[MicroBatch],
-        loss_terms: int,
-        autocast: Autocast = nullcontext,
-        scale: Scale | None = None,
-    ) -> torch.Tensor:
-        """Forward and backward of a whole global batch; returns the loss on the last stage, else 0."""
-        with self.prepared(micro_batches, loss_terms, autocast, scale) as (schedule, targets):
-            schedule.step(target=targets, return_outputs=False)
-        return self.loss
-
     @contextmanager
     def prepared(
         self, micro_batches: Sequence[MicroBatch], loss_terms: int, autocast: Autocast, scale: Scale | None
     ) -> Iterator[tuple[_PipelineSchedule, torch.Tensor | None]]:
         """The schedule for a global batch, and the targets that torch expects for the last stage's losses.
 
+        A step of the schedule is forward and backward; then `loss` is the batch's on the last stage, and 0 elsewhere.
         Gradients of an earlier batch must be cleared: those of tied weights are summed at the end. `scale` is fp16's
         loss scaling.
         """
@@ -287,7 +273,6 @@ class Pipeline(StageModel):
             yield name, weight
 
     def _find_holders(self) -> dict[str, tuple[int, ...]]:
-        """The ranks that hold each weight."""
         names: list[Any] = [None] * self._stages
         dist.all_gather_object(names, [name for name, _ in self.model.named_parameters()], group=self._group)
         return {name: tuple(rank for rank in range(self._stages) if name in names[rank]) for name in self._whole}
@@ -360,7 +345,6 @@ class _NumberedStage(PipelineStage):
 
 
 def check_can_split(model: PreTrainedModel, stages: int) -> None:
-    """Raises where a model can't be split into this many stages."""
     reason = family_of(model).why_not_split(model)
     if reason is not None:
         raise ModelError(

@@ -49,8 +49,6 @@ _PORTS = 20_000  # of jobs without torchrun: a port above this number, by the jo
 
 @dataclass(frozen=True)
 class World:
-    """This process among those of its run."""
-
     rank: int = 0
     size: int = 1
     local_rank: int = 0  # on its host
@@ -61,7 +59,6 @@ class World:
 
     @property
     def is_first(self) -> bool:
-        """Whether it writes the run directory."""
         return self.rank == 0
 
     def all_reduce_sum(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -79,7 +76,6 @@ class World:
         return [int(number) for number in agreed]
 
     def all(self, fine: bool) -> bool:
-        """Whether it is true on all ranks."""
         return bool(self.all_reduce_min([int(fine)])[0])
 
     def all_gather(self, value: Any) -> list[Any]:
@@ -95,7 +91,6 @@ class World:
         return [json.loads(bytes(part.tolist()).rstrip(b"\0")) for part in whole]
 
     def broadcast(self, value: Any) -> Any:
-        """The first rank's value."""
         return self.all_gather(value if self.is_first else None)[0]
 
     def all_gather_tensor(self, tensor: torch.Tensor) -> list[torch.Tensor]:

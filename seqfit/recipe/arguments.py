@@ -34,10 +34,6 @@ from seqfit.system import quote
 ArgumentKind = Literal["recipe", "script", "data", "run", "comparison", "model", "folder", "hub"]
 RECIPES: tuple[ArgumentKind, ...] = ("recipe", "run")
 RUN_RECIPE = "recipe.yaml"  # what a run directory calls its recipe
-_COMPARISON = "comparison.yaml"
-_MODEL_CONFIG = "config.json"
-_RECIPE_ENDINGS = (".yaml", ".yml")
-_SCRIPT_ENDINGS = (".py", ".ipynb")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILE_ENDING = re.compile(r"\.[a-z]{2,7}(\.gz)?$")  # not that of gpt-neo-2.7B
 _IS: dict[ArgumentKind, str] = {
@@ -82,33 +78,25 @@ def check_kind(argument: str | Path, takes: Collection[ArgumentKind], command: s
 
 
 def _list_kinds(argument: str | Path, folder: Path) -> list[ResolvedArgument]:
-    """All that the argument can be, in order of precedence."""
     found: list[ResolvedArgument] = []
     if isinstance(argument, str) and argument in library_names():
         found.append(ResolvedArgument("recipe", LIBRARY / f"{argument}.yaml"))
     path = folder / Path(argument).expanduser()
     if path.is_file():
-        found.append(ResolvedArgument(_kind_of_file(path), path))
+        ending = path.suffix.lower()
+        is_recipe, is_script = ending in (".yaml", ".yml"), ending in (".py", ".ipynb")
+        found.append(ResolvedArgument("recipe" if is_recipe else "script" if is_script else "data", path))
     elif path.is_dir():
-        found += [ResolvedArgument(kind, path) for kind in _kinds_of_folder(path)]
+        marks: dict[ArgumentKind, bool] = {
+            "comparison": (path / "comparison.yaml").is_file(),
+            "run": (path / RUN_RECIPE).is_file(),
+            "model": _describes_model(path / "config.json"),
+        }
+        kinds = [kind for kind, is_there in marks.items() if is_there]
+        found += [ResolvedArgument(kind, path) for kind in kinds] or [ResolvedArgument("folder", path)]
     elif _is_hub_name(str(argument)):
         found.append(ResolvedArgument("hub", Path(argument)))
     return found
-
-
-def _kind_of_file(path: Path) -> ArgumentKind:
-    if path.suffix.lower() in _RECIPE_ENDINGS:
-        return "recipe"
-    return "script" if path.suffix.lower() in _SCRIPT_ENDINGS else "data"
-
-
-def _kinds_of_folder(path: Path) -> list[ArgumentKind]:
-    marks: dict[ArgumentKind, bool] = {
-        "comparison": (path / _COMPARISON).is_file(),
-        "run": (path / RUN_RECIPE).is_file(),
-        "model": _describes_model(path / _MODEL_CONFIG),
-    }
-    return [kind for kind, is_there in marks.items() if is_there] or ["folder"]
 
 
 def _describes_model(config: Path) -> bool:
@@ -160,13 +148,18 @@ def _describe_takes(takes: Collection[ArgumentKind], command: str, names: str = 
 
 
 def _advise(argument: str, kind: ArgumentKind, takes: Collection[ArgumentKind], command: str) -> str:
-    """What to type instead."""
     if kind == "script":
         return f"Run it with 'python {argument}'"
     if kind == "comparison":
         return f"Show it, or continue it: seqfit report {argument}; seqfit compare {argument} --resume"
+    if "recipe" in takes and kind in ("data", "folder"):
+        recipe = f"seqfit data {argument} --model MODEL --write-recipe mine.yaml"
+        return f"Train on it with 'seqfit train --data {argument} --model MODEL', or write a recipe for it: {recipe}"
     if "recipe" in takes:
-        return _advise_recipe(argument, kind, command)
+        place = "path" if kind == "model" else "name"
+        own = f"on data of your own with 'seqfit train --data FILE --model {argument}'"
+        again = f"seqfit {command or 'train'} RECIPE model.{place}={argument}"
+        return f"Train it {own}, or give a recipe and set its model: {again}"
     if kind in ("data", "folder") and command == "evaluate":
         return f"Score a run on it: seqfit evaluate RUN --data {argument}"
     if kind == "data" and command == "predict":
@@ -174,13 +167,3 @@ def _advise(argument: str, kind: ArgumentKind, takes: Collection[ArgumentKind], 
     if kind == "recipe":
         return f"Train it first, then give the run directory that is printed: seqfit train {argument}"
     return "Give a run directory, which 'seqfit train' prints at the end"
-
-
-def _advise_recipe(argument: str, kind: ArgumentKind, command: str) -> str:
-    if kind in ("data", "folder"):
-        recipe = f"seqfit data {argument} --model MODEL --write-recipe mine.yaml"
-        return f"Train on it with 'seqfit train --data {argument} --model MODEL', or write a recipe for it: {recipe}"
-    place = "path" if kind == "model" else "name"
-    again = command or "train"
-    own = f"on data of your own with 'seqfit train --data FILE --model {argument}'"
-    return f"Train it {own}, or give a recipe and set its model: seqfit {again} RECIPE model.{place}={argument}"

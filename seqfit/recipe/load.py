@@ -153,10 +153,7 @@ def _without_unknown(values: dict[str, Any], mistakes: Sequence[Mistake]) -> dic
     known = copy.deepcopy(values)
     for path, _ in mistakes:
         if annotation_at(path) is None and _has(known, path):
-            holder: Any = known
-            for key in path[:-1]:
-                holder = holder[key]
-            del holder[path[-1]]
+            del _find_value(known, path[:-1])[path[-1]]
     return known
 
 
@@ -175,7 +172,6 @@ def to_json_schema() -> dict[str, Any]:
 
 
 def _load_layers(where: str | Path | Mapping[str, Any]) -> list[_Layer]:
-    """The recipe and all it extends, the most basic first."""
     chain: list[Path] = []
     folder = Path()
     layers: list[_Layer] = []
@@ -212,25 +208,18 @@ def _read_file(file: Path) -> _Layer:
     except OSError as error:
         raise RecipeError(f"{file}: {error.strerror}", "It cannot be read", "Check its permissions") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = " ".join(str(error).split())
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+            mark = error.problem_mark
+            text = f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
         rule = "A recipe is YAML text in UTF-8"
-        raise RecipeError(f"{file}: {_one_line(error)}", rule, "Correct the file there") from error
+        raise RecipeError(f"{file}: {text}", rule, "Correct the file there") from error
     if not isinstance(values, dict):
         what = "empty" if values is None else f"a {type(values).__name__}"
         rule = "A recipe is a mapping of fields"
         raise RecipeError(f"{file} is {what}", rule, "Start with 'seqfit cp demo mine.yaml' and change that")
-    return _Layer(_short(file), file.parent, values, mistakes)
-
-
-def _one_line(error: yaml.YAMLError | UnicodeDecodeError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}"
-    return " ".join(str(error).split())
-
-
-def _short(file: Path) -> str:
-    """Relative to the working directory where the file is below it."""
-    here = Path.cwd()
-    return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
+    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    return _Layer(str(shown), file.parent, values, mistakes)
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

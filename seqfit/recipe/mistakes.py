@@ -48,7 +48,6 @@ def validate_part(part: type[_Part], values: Any, within: Path = ()) -> tuple[_P
 
 
 def report_mistakes(name: str, lines: Sequence[str | Mistake], verb: str = "has") -> str:
-    """One message that counts the mistakes and lists them."""
     count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
     return "\n".join([f"{name} {verb} {count}:", *(f"  {line}" for line in lines)])
 
@@ -124,17 +123,12 @@ def _shown(given: Any) -> str:
 def _requirement(detail: ErrorDetails, path: Path, schema: type[RecipePart]) -> str:
     members = _members(path, schema)
     if len(members) > 1:
-        return "must be " + " or ".join(map(_describe_type, members))
+        names: dict[Any, str] = {str: "text", list: "a list"}
+        return "must be " + " or ".join(names.get(get_origin(member) or member, "a mapping") for member in members)
     if len(members) == 1 and is_part(members[0]):
         return f"must be a mapping with fields such as {', '.join(list(members[0].model_fields)[:3])}"
     rule = detail["msg"].replace("Input should", "must").split(", unable to")[0]
     return rule.replace("a valid dictionary", "a mapping").replace("a valid string", "text")
-
-
-def _describe_type(member: Any) -> str:
-    if member is str:
-        return "text"
-    return "a list" if get_origin(member) is list else "a mapping"
 
 
 def _description(path: Path, schema: type[RecipePart]) -> str:

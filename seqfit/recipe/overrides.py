@@ -25,7 +25,6 @@ OverrideKey = str | int
 
 
 def join_path(path: Iterable[OverrideKey]) -> str:
-    """['data', 0, 'path'] -> 'data.0.path'."""
     return ".".join(map(str, path))
 
 
@@ -39,12 +38,10 @@ def union_members(annotation: Any) -> list[Any]:
 
 
 def is_part(annotation: Any) -> bool:
-    """Whether a type is a section of a recipe, with fields."""
     return isinstance(annotation, type) and issubclass(annotation, RecipePart)
 
 
 def annotation_at(path: Sequence[OverrideKey], schema: type[RecipePart] = Recipe) -> Any | None:
-    """The type of the field at a path, or None where the schema has no such field."""
     annotation: Any = schema
     for key in path:
         found = _inside(annotation, key)
@@ -68,7 +65,6 @@ def names_at(path: Sequence[OverrideKey], schema: type[RecipePart] = Recipe) -> 
 
 
 def _inside(annotation: Any, key: OverrideKey) -> Any | None:
-    """The type below a key: a name of a part or a mapping, an index of a list."""
     for member in union_members(annotation):
         if member is Any:
             return Any
@@ -82,7 +78,6 @@ def _inside(annotation: Any, key: OverrideKey) -> Any | None:
 
 
 def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The changed values, and a message for each override that could not be applied."""
     values, mistakes = copy.deepcopy(values), []
     for override in overrides:
         try:

@@ -25,7 +25,7 @@ SPLITS = ("train", "validation", "test")
 DEFAULT_EPOCHS = 3.0
 WARMUP, WARMUP_SHARE = "train.schedule.warmup_steps", 0.1  # of the run, where we choose it
 _GENERIC_NAMES = {
-    *("model", "models", "checkpoint", "best", "final", "last", "output", "outputs", "out", "pretrained", "hf"),
+    *("model", "models", "checkpoint", "best", "final", "last", "output", "outputs", "out", "pretrained", "hf")
 }
 
 
@@ -68,8 +68,7 @@ class ModelRecipe(RecipePart):
         description="pretrained (default), or random: new weights of the shape that the model's config says.",
     )
     dropout: Fraction | None = Field(
-        None,
-        description="Dropout rate, such as 0.1; default: the model config's. 0 also switches layerdrop off.",
+        None, description="Dropout rate, such as 0.1; default: the model config's. 0 also switches layerdrop off."
     )
     untested: bool = Field(
         False,
@@ -94,7 +93,6 @@ class ModelRecipe(RecipePart):
 
     @property
     def location(self) -> str:
-        """The folder, or else the Hub name."""
         return self.path or self.name or ""
 
     @property
@@ -321,7 +319,6 @@ class SourceRecipe(RecipePart):
 
     @property
     def title(self) -> str:
-        """How reports name this source."""
         return self.label or (self.path or self.hub or "").rstrip("/").split("/")[-1]
 
 
@@ -376,8 +373,7 @@ class TrainRecipe(RecipePart):
     epochs: Positive | None = Field(None, description="Passes over the training data; default: 3.")
     steps: Count | None = Field(None, description="Optimizer steps; wins over epochs.")
     batch_examples: Count | None = Field(
-        None,
-        description="Global batch: examples per optimizer step, over all micro-batches and GPUs; default: 32.",
+        None, description="Global batch: examples per optimizer step, over all micro-batches and GPUs; default: 32."
     )
     batch_tokens: Count | None = Field(
         None, description="Instead of batch_examples: maximum source and target tokens per step, such as 16384."
@@ -410,7 +406,6 @@ class TrainRecipe(RecipePart):
 
     @property
     def passes(self) -> float:
-        """Epochs; three where none are given."""
         return self.epochs or DEFAULT_EPOCHS
 
     @property
@@ -459,8 +454,7 @@ class EvalRecipe(RecipePart):
         description="Length limit of generated text; default: 1.25 times the longest target of train and validation.",
     )
     batch_tokens: Count = Field(
-        8192,
-        description="Maximum source and target tokens per evaluation batch, padding included; default: 8192.",
+        8192, description="Maximum source and target tokens per evaluation batch, padding included; default: 8192."
     )
 
 
@@ -496,7 +490,6 @@ class Recipe(RecipePart):
 
     @property
     def sources(self) -> list[SourceRecipe]:
-        """The data as a list, also where there is only one source."""
         return self.data if isinstance(self.data, list) else [self.data]
 
     def with_absolute_paths(self) -> Recipe:

@@ -42,9 +42,14 @@ Changes = dict[str, Any]  # {'train.epochs': 3, '--out': 'runs/x'}: fields and o
 class TrainerArgument:
     """One row of the table; trainer_names.yaml says what its parts mean."""
 
-    note: str
     rule: Mapping[str, Any]
     is_flag: bool
+
+    @property
+    def note(self) -> str:
+        if self.has_field:
+            return str(self.rule.get("note", ""))
+        return str(self.rule.get("none") or f"always on: {self.rule['always']}")
 
     @property
     def has_field(self) -> bool:
@@ -57,14 +62,11 @@ class TrainerArgument:
 
 @dataclass(frozen=True)
 class TrainerCall:
-    """One argument's value, all Trainer arguments given with it, and the recipe's values."""
-
     value: Any
     arguments: Mapping[str, Any]
     recipe: Mapping[str, Any]
 
     def field(self, path: str) -> Any:
-        """What the recipe says at a dotted path; None where it says nothing."""
         found: Any = self.recipe
         for key in path.split("."):
             found = found.get(key) if isinstance(found, Mapping) else None
@@ -83,11 +85,10 @@ class TrainerCall:
 
 @cache
 def load_sections() -> dict[str, dict[str, TrainerArgument]]:
-    """The table, by the sections of the documentation."""
     text = resources.files("seqfit.recipe").joinpath("trainer_names.yaml").read_text("utf-8")
     return {
         title: {
-            name.removesuffix("?"): TrainerArgument(_note(rule), rule, name.endswith("?"))
+            name.removesuffix("?"): TrainerArgument(rule, name.endswith("?"))
             for names, rule in rows.items()
             for name in names.split()
         }
@@ -95,14 +96,7 @@ def load_sections() -> dict[str, dict[str, TrainerArgument]]:
     }
 
 
-def _note(rule: Mapping[str, Any]) -> str:
-    if "none" in rule or "always" in rule:
-        return str(rule.get("none") or f"always on: {rule['always']}")
-    return str(rule.get("note", ""))
-
-
 def find_argument(name: object) -> TrainerArgument | None:
-    """The row of a name."""
     return next((rows[name] for rows in load_sections().values() if isinstance(name, str) and name in rows), None)
 
 
@@ -121,11 +115,9 @@ def translate_argument(name: str, arguments: Mapping[str, Any], recipe: Mapping[
         if "values" in rule:
             known = rule["values"]
             value = str(call.value).removeprefix("torch.") if isinstance(call.value, str) else call.value
-            return (
-                _allowing(known[value], call)
-                if value in known
-                else f"Choose one of {', '.join(map(write_flow, known))}"
-            )
+            if value not in known:
+                return f"Choose one of {', '.join(map(write_flow, known))}"
+            return _allowing(known[value], call)
     except (AttributeError, TypeError, ValueError):  # a value that the Trainer would not take either
         return "Correct its value"
     return {}
@@ -220,7 +212,6 @@ def _model(call: TrainerCall) -> Changes | str:
 
 
 def _files(call: TrainerCall) -> Changes | str:
-    """One file, or the folder of several and their names in it."""
     names = {"train": "train_file", "validation": "validation_file", "test": "test_file"}
     files = {split: call.arguments[name] for split, name in names.items() if name in call.arguments}
     if list(files) == ["train"]:
@@ -278,24 +269,21 @@ _FUNCTIONS: dict[str, Callable[[TrainerCall], Changes | str]] = {
 
 
 def explain_argument(name: str, arguments: Mapping[str, Any], recipe: Mapping[str, Any], *, in_file: bool) -> str:
-    """One argument in three parts: what was given, what to know about it, what to write."""
     argument, shown = find_argument(name), write_flow(arguments[name])
     assert argument is not None
     if not argument.has_field:
         return format_error(f"a Trainer argument without a field here, set to {shown}", argument.note, "Remove it")
     found = translate_argument(name, arguments, recipe)
-    note = argument.note or _name_fields(argument, found)
+    note = argument.note
+    if not note:
+        parts = [argument.rule.get("write", {}), *argument.rule.get("values", {}).values()]
+        names = found if isinstance(found, dict) and found else dict.fromkeys(name for part in parts for name in part)
+        note = f"Here it is {' and '.join(name for name in names if name != 'allow')}"
     if isinstance(found, str):
         note, change = ("This value has no counterpart", found) if "values" in argument.rule else (note, found)
     else:
         change = f"Write {format_changes(found, in_file=in_file)}" if found else "Remove it"
     return format_error(f"a Trainer argument, set to {shown}", note, change)
-
-
-def _name_fields(argument: TrainerArgument, found: Changes | str) -> str:
-    parts = [argument.rule.get("write", {}), *argument.rule.get("values", {}).values()]
-    names = found if isinstance(found, dict) and found else dict.fromkeys(name for part in parts for name in part)
-    return f"Here it is {' and '.join(name for name in names if name != 'allow')}"
 
 
 def merge_changes(names: Iterable[str], arguments: Mapping[str, Any], recipe: Mapping[str, Any]) -> Changes:
@@ -381,7 +369,6 @@ def take_options(argv: Sequence[str], known: Iterable[str]) -> tuple[list[str], 
 
 
 def explain_options(overrides: Sequence[str], where: str, verb: str = "has") -> str:
-    """All of these options, apart from any recipe, and what to write in place of them together."""
     arguments, _ = apply_overrides({}, overrides)
     lines = [f"{name}: {explain_argument(name, arguments, {}, in_file=False)}" for name in arguments]
     together = format_together(merge_changes(arguments, arguments, {}), in_file=False)
@@ -445,7 +432,6 @@ and those of the example scripts for summarization, translation, question answer
 
 
 def format_trainer_page() -> str:
-    """docs/coming-from-trainer.md."""
     typed = ["--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4", "--fp16", "true"]
     before, _ = apply_overrides({}, take_options(shlex.split(_BEFORE.replace("\\\n", " "))[2:], ())[1])
     changes = merge_changes(before, before, {})

@@ -46,7 +46,6 @@ def write_json(path: Path, value: Any, run: Path | None = None) -> None:
 
 
 def replace_bytes(path: Path, content: bytes) -> None:
-    """Write to a temporary name, sync, rename."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(temporary, "wb") as stream:
@@ -76,7 +75,6 @@ class FolderDraft:
         return self.path
 
     def finish(self) -> None:
-        """Put the draft in its place, synced."""
         for path in (*self.path.rglob("*"), self.path):
             sync_path(path)
         if self.folder.exists():

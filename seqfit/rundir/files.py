@@ -42,17 +42,14 @@ PROFILE_SUMMARY = "summary.json"
 
 
 def evaluation(split: str, *, before: bool = False) -> str:
-    """Scores and predictions of one split, after fine-tuning or before it."""
     return f"evaluation-{split}{'-before' if before else ''}.json"
 
 
 def new_run(name: str) -> Path:
-    """The default run directory."""
     return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def describe_resume(run: Path) -> str:
-    """'run: seqfit train runs/demo --resume'."""
     return f"run: seqfit train {quote(run)} --resume"
 
 

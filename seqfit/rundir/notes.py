@@ -48,7 +48,6 @@ class RankNotes:
         self._write(rank, record.kind, record.message, record.data)
 
     def read(self) -> list[EventRecord]:
-        """The events, by rank."""
         kinds = set(EventKind)
         notes = [note for note in self._read() if note["kind"] in kinds]
         return [EventRecord(time.time(), EventKind(note["kind"]), note["message"], note["data"]) for note in notes]
@@ -66,7 +65,6 @@ class RankNotes:
             cls(Path(folder))._write(rank, cls._FAULT, str(error), {"exit_code": error.exit_code, **parts})
 
     def find_fault(self) -> SeqfitError | None:
-        """What a process has left, as it was raised."""
         for note in self._read():
             if note["kind"] == self._FAULT:
                 data = note["data"]
@@ -76,7 +74,6 @@ class RankNotes:
 
     @classmethod
     def check_no_fault(cls, restarts: int) -> None:
-        """Raises what an earlier start of this group has left."""
         folder = os.environ.get(cls.FAULTS)
         fault = cls(Path(folder)).find_fault() if folder is not None and restarts else None
         if fault is not None:

@@ -89,7 +89,6 @@ class Run:
 
     @property
     def checkpoint(self) -> Path:
-        """The best model, in Hugging Face layout."""
         folder = self.path / files.CHECKPOINT
         replaced = FolderDraft(folder).replaced
         if not folder.is_dir() and replaced.is_dir():
@@ -103,7 +102,6 @@ class Run:
         return folder
 
     def steps(self) -> list[Record]:
-        """The logged steps."""
         return RecordFile(self.path / files.STEPS).read()
 
     def evaluations(self) -> list[Record]:
@@ -111,11 +109,9 @@ class Run:
         return RecordFile(self.path / files.EVALUATIONS).read()
 
     def events(self) -> list[Record]:
-        """What happened besides steps and evaluations."""
         return RecordFile(self.path / files.EVENTS).read()
 
     def telemetry(self) -> list[Record]:
-        """The samples of GPUs and host."""
         return RecordFile(self.path / files.TELEMETRY).read()
 
     def sensors(self) -> Record | None:
@@ -127,7 +123,6 @@ class Run:
         return self._read_json(files.evaluation(split, before=before))
 
     def evaluated_splits(self) -> list[str]:
-        """The splits that `seqfit evaluate` has scored after fine-tuning."""
         from seqfit.recipe import SPLITS
 
         return [split for split in SPLITS if (self.path / files.evaluation(split)).is_file()]
@@ -160,8 +155,6 @@ class Run:
 
 @dataclass(frozen=True)
 class ScannedRecords:
-    """The readable records of a file, and what is wrong with the others."""
-
     records: list[Record]
     gaps: tuple[str, ...] = ()
 
@@ -199,7 +192,6 @@ class RecordFile:
         return _SCANNED[self.path][1]
 
     def read_new(self) -> list[Record]:
-        """The records since the last call, of complete lines only."""
         try:
             with open(self.path, "rb") as stream:
                 stream.seek(self._known_bytes)
@@ -249,21 +241,17 @@ def _scan(path: Path) -> ScannedRecords:
         lines = _split_lines(path.read_bytes(), _NEEDED.get(path.name, {}))
     except OSError as error:
         return ScannedRecords([], (f"{path.name} can't be read ({error.strerror or error})",))
-    corrupted = [line.number for line in lines if line.record is None and line.is_complete]
-    gaps = _describe_corrupted(path.name, corrupted)
+    numbers = [line.number for line in lines if line.record is None and line.is_complete]
+    gaps: tuple[str, ...] = ()
+    if len(numbers) > _NAMED_LINES:
+        gaps = (f"{len(numbers)} lines of {path.name} are corrupted and skipped, the first is line {numbers[0]}",)
+    elif len(numbers) == 1:
+        gaps = (f"line {numbers[0]} of {path.name} is corrupted and skipped",)
+    elif numbers:
+        gaps = (f"lines {', '.join(map(str, numbers))} of {path.name} are corrupted and skipped",)
     if lines and lines[-1].record is None and not lines[-1].is_complete:
         gaps += (f"the last line of {path.name} is truncated: its process was stopped, or is writing it now",)
     return ScannedRecords([line.record for line in lines if line.record is not None], gaps)
-
-
-def _describe_corrupted(name: str, numbers: Sequence[int]) -> tuple[str, ...]:
-    if not numbers:
-        return ()
-    if len(numbers) > _NAMED_LINES:
-        return (f"{len(numbers)} lines of {name} are corrupted and skipped, the first is line {numbers[0]}",)
-    if len(numbers) == 1:
-        return (f"line {numbers[0]} of {name} is corrupted and skipped",)
-    return (f"lines {', '.join(map(str, numbers))} of {name} are corrupted and skipped",)
 
 
 def _step_of(record: Record | None) -> int:

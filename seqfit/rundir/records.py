@@ -187,9 +187,7 @@ class Event(Protocol):
     kind: ClassVar[EventKind]
 
     @property
-    def message(self) -> str:
-        """For people."""
-        ...
+    def message(self) -> str: ...
 
 
 PlainEvent = tuple[EventKind, str]  # a kind without data, and its message

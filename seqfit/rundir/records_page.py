@@ -54,7 +54,6 @@ _MANIFEST = {
 
 
 def describe_records() -> str:
-    """The page, as Markdown."""
     return "\n".join(_lines()) + "\n"
 
 

@@ -38,8 +38,6 @@ _LOCK_PAUSE_SECONDS = 0.01
 
 
 class RunWriter:
-    """The one writer of a run directory."""
-
     def __init__(self, path: Path, listener: Callable[[EventRecord], None] | None = None) -> None:
         self.path = path
         self._listener = listener
@@ -95,7 +93,6 @@ class RunWriter:
     def create(
         cls, path: Path, listener: Callable[[EventRecord], None] | None = None, *, resumes: bool = False
     ) -> RunWriter:
-        """A new directory."""
         cls.check_free(path, resumes=resumes)
         with explained_failures(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -127,12 +124,10 @@ class RunWriter:
             self.event(RecordsDroppedEvent(step, *dropped))
 
     def write_manifest(self, **entries: Any) -> None:
-        """Add entries to the manifest and replace the file."""
         self._manifest |= entries
         write_json(self.path / files.MANIFEST, self._manifest, self.path)
 
     def write_text(self, name: str, text: str) -> None:
-        """Replace one file of the run."""
         write_text(self.path / name, text, self.path)
 
     def step(self, record: StepRecord) -> None:
@@ -157,7 +152,6 @@ class RunWriter:
         self._append_event(event)
 
     def close(self) -> None:
-        """Sync and close the record files, and release the lock."""
         try:
             self._close_streams()
         finally:
@@ -212,7 +206,6 @@ class NullWriter(RunWriter):
 
 
 def to_record(event: Event | EventKind | EventRecord, message: str = "") -> EventRecord:
-    """With the current time, and secrets masked."""
     if isinstance(event, EventRecord):  # a note that another process has left
         return event
     if isinstance(event, str):
@@ -269,7 +262,6 @@ def append_record(stream: TextIO, record: dict[str, Any]) -> None:
 
 
 def _without_nan(value: Any) -> Any:
-    """None for every NaN and Inf, also inside lists and dicts."""
     if isinstance(value, dict):
         return {key: _without_nan(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -48,12 +48,10 @@ class ClockMoment:
         return cls(time.perf_counter(), event)
 
     def wait(self) -> None:
-        """Until the device has reached it."""
         if self.event is not None:
             self.event.synchronize()
 
     def is_reached(self) -> bool:
-        """Whether the device has reached it; does not wait."""
         return self.event is None or self.event.query()
 
     def seconds_since(self, earlier: ClockMoment) -> float:
@@ -65,8 +63,6 @@ class ClockMoment:
 
 @dataclass(frozen=True)
 class _Stretch:
-    """A phase from start to end, and its window."""
-
     window: dict[str, float]
     name: records.Phase
     started: ClockMoment

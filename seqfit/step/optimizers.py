@@ -10,10 +10,9 @@ optimizer over all trainable parameters, and a sentence about the choice, for th
 
 Weight decay does not apply to one-dimensional weights (norms, biases) and T5's relative-position tables.
 
-**Update in the backward.** Each weight is updated as soon as its gradient is complete, so at most a few gradients exist
-at a time. A step with one micro-batch never holds a gradient for every weight, 4 of the 16 bytes per weight of fp32
-training with AdamW. With several micro-batches gradients accumulate until the last one, which updates and frees them
-one after the other.
+**Update in the backward.** Each weight is updated as soon as its gradient is complete, so a step with one micro-batch
+never holds all gradients, 4 of the 16 bytes per weight of fp32 training with AdamW. With several they accumulate until
+the last one, which updates and frees them one after the other.
 
     micro-batch      1      2      3 (last)
     arm(last=...)    False  False  True
@@ -23,16 +22,13 @@ torch calls a hook once per backward for each weight, after all its uses have ad
 both embedding and head is updated once. By then no other part of the backward needs the weight's old value. There is
 one optimizer with one state, so it is saved and loaded as usual.
 
-Not possible with clipping, which needs all gradients before the first update, nor with fp16's loss scaler, which
-looks for overflow in all of them; nor with several processes: DDP sums a gradient over them after the hook has run, and
-sharded weights are untested. `strategy/conflicts.py` refuses all of it before a step is built. After an error during a
-backward some weights are updated and others are not: `updated` counts them, and only a snapshot restores the weights
-that the step started with.
+`strategy/conflicts.py` says with what it is not possible, and why. After an error during a backward some weights are
+updated and others are not: `updated` counts them, and only a snapshot restores the weights that the step started with.
 
-**State.** Allocated before the first step, read by name, restored in place. State that is first allocated during an
-update can cause OOM there, with some weights updated and others not. So it is allocated beforehand, by one update of
-each weight that changes nothing: zero gradient, zero learning rate, no decay. AdamW's moments are then zero, as they
-start. Adafactor's keep a trace of 1e-30, which its first update multiplies by 0.
+**State.** Read by name, restored in place, and allocated before the first step, because OOM during an update leaves
+some weights updated and others not: by one update of each weight that changes nothing (zero gradient, zero learning
+rate, no decay). AdamW's moments are then zero, as they start. Adafactor's keep a trace of 1e-30, which its first update
+multiplies by 0.
 
     the weight wo, AdamW     ->    tensors {"wo/exp_avg": ..., "wo/exp_avg_sq": ..., "wo/step": ...}
     the same, Adafactor      ->    tensors {"wo/exp_avg_sq_row": ...}, values {"wo/step": 7}
@@ -70,7 +66,6 @@ def build_optimizer(
     kernel: OptimizerKernel = "auto",
     override: Override = "recipe",
 ) -> tuple[torch.optim.Optimizer, str]:
-    """The optimizer over all trainable parameters, and its description."""
     groups = _group_by_decay(model, rule.weight_decay)
     if override == "8bit":
         return _build_8bit(groups, rule, learning_rate)

@@ -60,7 +60,6 @@ class Precision:
 
 
 def choose_device(strategy: Strategy) -> torch.device:
-    """The strategy's device; auto takes a GPU if torch sees one."""
     if strategy.device == "cuda" and not torch.cuda.is_available():
         raise RecipeError(
             "strategy.device is 'cuda'",

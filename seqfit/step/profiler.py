@@ -86,7 +86,6 @@ class MeasuredPeak:
 
 @contextmanager
 def measure_peak(step: TrainStep, batch: GlobalBatch) -> Iterator[MeasuredPeak]:
-    """Around one step with this batch."""
     lasting = sum({tensor.untyped_storage()._cdata: _bytes(tensor) for tensor in _lasting(step, batch)}.values())
     measured = MeasuredPeak()
     with torch_profiler("the measurement of a step's peak", **_RECORDED) as profiled:

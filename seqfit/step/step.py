@@ -58,8 +58,6 @@ class StepOutcome:
 
 
 class TrainStep:
-    """Holds what an update needs; `run` does one."""
-
     def __init__(
         self,
         model: nn.Module,
@@ -88,7 +86,6 @@ class TrainStep:
         self.updates = 0  # so far
 
     def run(self, batch: GlobalBatch) -> StepOutcome:
-        """One update with the whole global batch."""
         loss = self.parallel.run_batch(self, batch)
         self.parallel.reduce_loss(self, loss)
         with self.enter("optimizer"):
@@ -101,7 +98,6 @@ class TrainStep:
         set_learning_rate(self.optimizer, rate)
 
     def enter(self, phase: records.Phase) -> AbstractContextManager[None]:
-        """What is launched inside belongs to this phase."""
         self.phase = phase
         return self.clock.phase(phase)
 
@@ -121,11 +117,9 @@ class TrainStep:
 
     @property
     def updates_in_backward(self) -> bool:
-        """Whether weights are updated before the backward is done."""
         return self._in_backward is not None
 
     def drop(self) -> None:
-        """Drop the gradients of a step that failed."""
         self.optimizer.zero_grad(set_to_none=True)
         self.is_updating = False
         if self._in_backward is not None:
@@ -137,7 +131,6 @@ class TrainStep:
 
     @contextmanager
     def full_precision(self) -> Iterator[None]:
-        """Steps inside compute in fp32."""
         usual = self.precision
         self.precision = replace(usual, name="fp32")
         try:
@@ -201,7 +194,7 @@ class ParallelStrategy:
     def __init__(self, model: LossModel, before_communication: Callable[[], None] | None = None) -> None:
         self.model = model
         self.module: nn.Module = model  # gives the loss of a micro-batch
-        self.before_communication = before_communication or _do_nothing
+        self.before_communication = before_communication or (lambda: None)
 
     @property
     def trained(self) -> nn.Module:
@@ -252,7 +245,6 @@ class ParallelStrategy:
     def read_state(
         self, optimizer: torch.optim.Optimizer, model: nn.Module
     ) -> tuple[dict[str, torch.Tensor], dict[str, float | None]]:
-        """Tensors, not copied, and plain numbers of the optimizer state, by name."""
         return read_state(optimizer, model)
 
     def restore_values(
@@ -261,12 +253,7 @@ class ParallelStrategy:
         restore_values(optimizer, model, values)
 
 
-def _do_nothing() -> None:
-    """A single process has no other rank to check."""
-
-
 def micro_batch_loss_sum(model: nn.Module, batch: MicroBatch) -> torch.Tensor:
-    """Sum of the losses of a micro-batch, text-to-text or classifier."""
     loss: torch.Tensor = model(
         batch.source_ids, batch.labels, batch.decoder_ids, batch.source_mask, counted_rows=batch.target_tokens
     )

@@ -29,7 +29,6 @@ _WITHOUT = {  # how to do without each lossy kind
 
 
 def list_strategies() -> list[str]:
-    """The names of those that ship."""
     folder = resources.files("seqfit.strategy") / "library"
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
@@ -79,7 +78,6 @@ def _to_fields(strategy: str | Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def load_named(name: str) -> dict[str, Any]:
-    """The fields that a shipped strategy states, and its name."""
     text = (resources.files("seqfit.strategy") / "library" / f"{name}.yaml").read_text("utf-8")
     return {"name": name, **(read_yaml(text)[0] or {})}
 

@@ -123,7 +123,6 @@ class Strategy(schema.RecipePart):
 
     @property
     def lossy(self) -> list[str]:
-        """Its kinds that change the update on purpose."""
         kinds = {
             self.precision: self.precision in LOSSY,
             self.optimizer: self.optimizer in LOSSY,

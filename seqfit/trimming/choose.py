@@ -69,10 +69,7 @@ class KeptTokens:
 
 
 def choose_kept_tokens(
-    tokenizer: PreTrainedTokenizerBase,
-    counts: NDArray[np.integer],
-    mode: Mode,
-    needed: Iterable[int] = (),
+    tokenizer: PreTrainedTokenizerBase, counts: NDArray[np.integer], mode: Mode, needed: Iterable[int] = ()
 ) -> KeptTokens:
     """`counts`: how often each id occurs in the data; `needed`: ids that must stay whatever the data uses."""
     vocabulary = read_vocabulary(tokenizer)
@@ -89,13 +86,23 @@ def choose_kept_tokens(
     kept |= found["more"]
     found["fallback"] |= vocabulary.ancestors(kept)
     kept |= found["fallback"]
+    dropped = (  # without single characters, which say little about what is lost
+        vocabulary.pieces[number]
+        for number in vocabulary.by_frequency()
+        if number not in kept and not vocabulary.is_fallback(number)
+    )
+    reasons: dict[str, int] = {}
+    counted: set[int] = set()
+    for reason in REASONS:
+        reasons[reason] = len(found[reason] - counted)
+        counted |= found[reason]
     return KeptTokens(
         old_ids=np.array(sorted(kept), dtype=np.int64),
         tokens_before=len(vocabulary),
         unknown_id=vocabulary.unknown_id,
-        reasons=_count_reasons(found),
+        reasons=reasons,
         writing_systems=tuple(systems),
-        dropped_examples=tuple(itertools.islice(_list_dropped(vocabulary, kept), _EXAMPLES)),
+        dropped_examples=tuple(itertools.islice(dropped, _EXAMPLES)),
     )
 
 
@@ -146,19 +153,3 @@ def _fits(text: str, characters: Counter[str], systems: frozenset[str]) -> bool:
     return is_written_in(text, systems) or all(
         character in characters and writing_system_of(character) is None for character in text
     )
-
-
-def _list_dropped(vocabulary: Vocabulary, kept: set[int]) -> Iterator[str]:
-    """The most frequent first, without single characters, which say little about what is lost."""
-    for number in vocabulary.by_frequency():
-        if number not in kept and not vocabulary.is_fallback(number):
-            yield vocabulary.pieces[number]
-
-
-def _count_reasons(found: dict[str, set[int]]) -> dict[str, int]:
-    counted: set[int] = set()
-    counts = {}
-    for reason in REASONS:
-        counts[reason] = len(found[reason] - counted)
-        counted |= found[reason]
-    return counts

@@ -40,7 +40,6 @@ def load_whole(model: ModelRecipe) -> PreTrainedModel:
 
 
 def check_free(folder: Path) -> None:
-    """Raise ModelError if the folder exists: nothing is overwritten."""
     if folder.exists():
         raise ModelError(
             f"'{folder}' exists already",

@@ -55,7 +55,6 @@ class RemappedSplit(TokenizedSplit):
 
 
 def count_tokens(data: PreparedData, vocabulary: int) -> NDArray[np.int64]:
-    """How often each of `vocabulary` ids occurs in all splits together."""
     counts = np.zeros(vocabulary, dtype=np.int64)
     for split in data.splits.values():
         counts += split.token_counts(vocabulary)

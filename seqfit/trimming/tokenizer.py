@@ -46,7 +46,6 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: KeptTokens) -> PreT
 
 
 def trim_json(content: dict[str, Any], remap: NDArray[np.integer], old_ids: NDArray[np.integer]) -> dict[str, Any]:
-    """The content of tokenizer.json with only the kept tokens, and new ids everywhere."""
     kept = set(old_ids.tolist())
     padding = content["padding"]
     return content | {

@@ -13,10 +13,6 @@ from seqfit.errors import RecipeError
 from seqfit.recipe import SPLITS, ModelRecipe, Recipe, load_recipe
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from transformers import PreTrainedTokenizerBase
-
     from seqfit.progress import Progress
     from seqfit.trimming.choose import Mode
     from seqfit.trimming.weights import TrimReport
@@ -40,9 +36,10 @@ def trim(
     _check_token_source(data, recipe is not None, overrides)
     loaded = None if recipe is None else load_recipe(recipe, overrides)
     # These import torch; a recipe's mistakes are reported before.
-    from seqfit.model import check_vocabulary, family_of, load_tokenizer
+    from seqfit.data import prepare_data
+    from seqfit.model import build_text_encoder, check_vocabulary, family_of, load_tokenizer
     from seqfit.trimming.folder import check_free, load_whole, save_trimmed
-    from seqfit.trimming.remap import count_file_tokens
+    from seqfit.trimming.remap import count_file_tokens, count_tokens
     from seqfit.trimming.vocabulary import check_trimmable
     from seqfit.trimming.weights import trim_vocabulary
 
@@ -53,12 +50,15 @@ def trim(
     check_trimmable(full)
     whole = load_whole(wanted)
     check_vocabulary(whole.get_input_embeddings().num_embeddings, full, wanted)
-    counts = (
-        count_file_tokens(list(map(Path, data)), full, progress)
-        if loaded is None
-        else _count_recipe_tokens(loaded, full, family_of(whole).max_positions(whole.config), progress)
-    )
-    trimmed = trim_vocabulary(whole, full, counts, mode if mode is not None else _mode_of(loaded))
+    if loaded is None:
+        counts = count_file_tokens(list(map(Path, data)), full, progress)
+    else:  # as the model reads them
+        encoder, limit = build_text_encoder(full), family_of(whole).max_positions(whole.config)
+        prepared = prepare_data(loaded, full, SPLITS, encoder=encoder, position_limit=limit, progress=progress)
+        counts = count_tokens(prepared, len(full))
+    if mode is None and loaded is not None:
+        mode = loaded.model.trim_vocabulary
+    trimmed = trim_vocabulary(whole, full, counts, "data" if mode is None else mode)
     save_trimmed(Path(out), whole, trimmed.tokenizer)
     return trimmed.report
 
@@ -76,21 +76,3 @@ def _check_token_source(data: Sequence[str | Path], has_recipe: bool, overrides:
             "Overrides change a recipe, and none is given",
             "Write --data before each file, or remove the override",
         )
-
-
-def _count_recipe_tokens(
-    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, limit: int | None, progress: Progress | None
-) -> NDArray[np.int64]:
-    """How often each token occurs in all splits of the recipe's data, as the model reads them."""
-    from seqfit.data import prepare_data
-    from seqfit.model import build_text_encoder
-    from seqfit.trimming.remap import count_tokens
-
-    encoder = build_text_encoder(tokenizer)
-    prepared = prepare_data(recipe, tokenizer, SPLITS, encoder=encoder, position_limit=limit, progress=progress)
-    return count_tokens(prepared, len(tokenizer))
-
-
-def _mode_of(recipe: Recipe | None) -> Mode:
-    mode = None if recipe is None else recipe.model.trim_vocabulary
-    return "data" if mode is None else mode

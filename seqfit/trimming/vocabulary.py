@@ -100,18 +100,18 @@ def merged(first: str, second: str, continuing_prefix: str) -> str:
 
 
 def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
-    """The tokens of a tokenizer; raises ModelError if it can't be trimmed."""
     check_trimmable(tokenizer)
     content = read_tokenizer_json(tokenizer)
     model = content["model"]
     pieces = _list_pieces(tokenizer)
     scores = dict(model["vocab"]) if model["type"] == "Unigram" else None
+    sentinels = (number for number, piece in enumerate(pieces) if _SENTINEL.fullmatch(piece))
     return Vocabulary(
         kind=model["type"],
         pieces=pieces,
         scores=None if scores is None else [scores.get(piece, 0.0) for piece in pieces],
         merges=[to_merge(merge) for merge in model.get("merges", ())],
-        special=frozenset(_find_special(tokenizer, pieces)),
+        special=frozenset((*sentinels, *tokenizer.all_special_ids, *tokenizer.added_tokens_decoder)),
         unknown_id=tokenizer.unk_token_id,
         is_byte_level='"ByteLevel"' in json.dumps(content["decoder"]),
         continuing_prefix=model.get("continuing_subword_prefix") or "",
@@ -141,13 +141,7 @@ def _list_pieces(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     )
 
 
-def _find_special(tokenizer: PreTrainedTokenizerBase, pieces: list[str]) -> set[int]:
-    sentinels = {number for number, piece in enumerate(pieces) if _SENTINEL.fullmatch(piece)}
-    return sentinels | set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
-
-
 def is_trimmable(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether trimming its tokens is possible and useful."""
     try:
         check_trimmable(tokenizer)
     except ModelError:
@@ -156,7 +150,6 @@ def is_trimmable(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def check_trimmable(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise ModelError if trimming the tokenizer's tokens is impossible or useless."""
     name = type(tokenizer).__name__
     if name == "ByT5Tokenizer":
         raise ModelError(

@@ -16,8 +16,8 @@ Then each matrix [V, D] is read from a safetensors file piece by piece, and the 
 
     old_ids [0 1 4], pieces of 2 rows      file rows 0-1 -> rows 0, 1      2-3 -> skipped      4 -> row 4      [3, D]
 
-Other weights are taken as they are in the file. If that is not possible (weights that aren't safetensors, a vocabulary
-that belongs to a part of the model, ...), the whole model is loaded and then trimmed, and the reason is reported.
+If that is not possible (weights that aren't safetensors, a vocabulary that belongs to a part of the model, ...), the
+whole model is loaded and then trimmed, and the reason is reported.
 """
 
 from __future__ import annotations
@@ -46,22 +46,15 @@ from seqfit.units import format_bytes, format_count, format_share
 
 _BYTES_PER_FLOAT = 4
 _BYTES_PER_TRAINED = 16  # weight, gradient and AdamW's two moments, all in fp32
-_ONE_ID = (
-    "pad_token_id",
-    "eos_token_id",
-    "bos_token_id",
-    "sep_token_id",
-    "decoder_start_token_id",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-)  # an id, or a list of them
+_ONE_ID = (  # or a list of them
+    *("pad_token_id", "eos_token_id", "bos_token_id", "sep_token_id", "decoder_start_token_id"),
+    *("forced_bos_token_id", "forced_eos_token_id"),
+)
 _FORBIDDEN = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids")  # a dropped token needs no ban
 
 
 @dataclass(frozen=True)
 class TrimReport:
-    """What trimming kept and what it saves."""
-
     tokens_before: int  # rows of the embedding matrix
     tokens_after: int
     reasons: dict[str, int]
@@ -73,7 +66,6 @@ class TrimReport:
 
     @property
     def weight_bytes(self) -> tuple[int, int]:
-        """All weights in fp32, before and after."""
         return _BYTES_PER_FLOAT * self.parameters_before, _BYTES_PER_FLOAT * self.parameters_after
 
     @property
@@ -89,7 +81,6 @@ class TrimReport:
         return _BYTES_PER_FLOAT * self.tokens_before, _BYTES_PER_FLOAT * self.tokens_after
 
     def __str__(self) -> str:
-        """One paragraph for the events of a run."""
         why = ", ".join(f"{count:,} {reason}" for reason, count in self.reasons.items() if count)
         systems = ", ".join(system.capitalize() for system in self.writing_systems) or "none"
         saved = [format_bytes(before - after) for before, after in (self.weight_bytes, self.training_bytes)]
@@ -121,7 +112,10 @@ def trim_vocabulary(
 
     The tokens of a checkpoint's own task are kept like the data's: `question:` of a template is in no data file.
     """
-    in_task = _count_task_tokens(model, tokenizer, len(counts))
+    metadata = GenerationMetadata.find(model)
+    texts = [] if metadata is None else metadata.own_texts()
+    ids = [number for text in texts for number in tokenizer(text, add_special_tokens=False).input_ids]
+    in_task = np.bincount(np.array(ids, dtype=np.int64), minlength=len(counts))
     kept = choose_kept_tokens(tokenizer, counts + in_task, mode, needed=read_token_ids(model))
     trimmed = trim_tokenizer(tokenizer, kept)  # first, because an error must leave the model unchanged
     return Trimmed(trimmed, kept, trim_model(model, kept))
@@ -139,7 +133,10 @@ def trim_model(model: PreTrainedModel, kept: KeptTokens) -> TrimReport:
 
 def trim_config(config: Any, kept: KeptTokens, tokens_before: int) -> None:
     """New ids and the new number of tokens, in place, in the config of a model or of generation."""
-    _renumber(config, kept)
+    for name in (*_ONE_ID, *_FORBIDDEN):
+        value = getattr(config, name, None)
+        if value is not None:
+            setattr(config, name, _new_ids(value, kept))
     for name in family_of(config).vocabulary_fields:
         if getattr(config, name, None) == tokens_before:
             setattr(config, name, len(kept))
@@ -172,13 +169,6 @@ def list_token_ids(configs: Iterable[Any]) -> set[int]:
     values = [getattr(config, name, None) for config in configs for name in _ONE_ID]
     flat = [number for value in values for number in (value if isinstance(value, list) else [value])]
     return {number for number in flat if number is not None}
-
-
-def _count_task_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, size: int) -> NDArray[np.integer]:
-    metadata = GenerationMetadata.find(model)
-    texts = [] if metadata is None else list(metadata.own_texts())
-    ids = [number for text in texts for number in tokenizer(text, add_special_tokens=False).input_ids]
-    return np.bincount(np.array(ids, dtype=np.int64), minlength=size)
 
 
 def _slice_rows(model: PreTrainedModel, kept: KeptTokens, tokens_before: int) -> None:
@@ -222,13 +212,6 @@ def _find_configs(model: PreTrainedModel) -> list[Any]:
     ]
     own = getattr(model, "generation_config", None)
     return list({id(config): config for config in [*found, *inner, own] if config is not None}.values())
-
-
-def _renumber(config: Any, kept: KeptTokens) -> None:
-    for name in (*_ONE_ID, *_FORBIDDEN):
-        value = getattr(config, name, None)
-        if value is not None:
-            setattr(config, name, _new_ids(value, kept))
 
 
 def _new_ids(value: Any, kept: KeptTokens) -> Any:
@@ -285,24 +268,22 @@ def read_kept_rows(file: str, name: str, old_ids: NDArray[np.integer], piece_byt
     pieces = old_ids // rows_per_piece
     for piece in np.unique(pieces).tolist():
         start, end = np.searchsorted(pieces, [piece, piece + 1])
-        _copy_rows(file, name, old_ids[start:end], kept_rows[start:end])
+        low, high = int(old_ids[start]), int(old_ids[end - 1])
+        # Opened each time, because pages read from a mapped file stay in memory until it is closed.
+        with safe_open(file, framework="pt") as opened:
+            rows = opened.get_slice(name)[low : high + 1]
+        torch.index_select(rows, 0, torch.from_numpy(old_ids[start:end] - low), out=kept_rows[start:end])
     return kept_rows
 
 
-def _copy_rows(file: str, name: str, old_ids: NDArray[np.integer], to: torch.Tensor) -> None:
-    """The file is opened each time, because pages read from a mapped file stay in memory until it is closed."""
-    low, high = int(old_ids[0]), int(old_ids[-1])
-    with safe_open(file, framework="pt") as opened:
-        rows = opened.get_slice(name)[low : high + 1]
-    torch.index_select(rows, 0, torch.from_numpy(old_ids - low), out=to)
-
-
 def _pick_rows(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> TrimmedModel | str:
-    """The model, or the reason why rows can't be selected while it loads."""
     if outline.config.sub_configs or getattr(outline.config, "vocab_size", None) is None:
         return "its vocabulary belongs to a part of it"
     if model.weights == "random":
-        return _build_random(model, outline, kept)
+        tokens_before = outline.config.vocab_size
+        trim_config(outline.config, kept, tokens_before)
+        built = outline.build(model)
+        return TrimmedModel(built, report_trimming(built, kept, tokens_before), None)
     if any(getattr(outline.config, name, None) is not None for name in ("quantization_config", "transformers_weights")):
         return "its config says that its weights are stored in a special format"
     try:
@@ -312,13 +293,6 @@ def _pick_rows(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> Tr
         return _load_kept(model, outline, kept, files) if files else "its weights are not safetensors"
     except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
         return f"{type(error).__name__}: {error}"  # loading the whole model reports what is really wrong
-
-
-def _build_random(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> TrimmedModel:
-    tokens_before = outline.config.vocab_size
-    trim_config(outline.config, kept, tokens_before)
-    built = outline.build(model)
-    return TrimmedModel(built, report_trimming(built, kept, tokens_before), None)
 
 
 def _load_kept(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens, files: list[str]) -> TrimmedModel:
@@ -335,7 +309,6 @@ def _load_kept(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens, files
 
 
 def _build_shapes(auto: Any, config: PreTrainedConfig) -> PreTrainedModel:
-    """The model on the meta device, which takes no memory."""
     with quiet_transformers(), torch.device("meta"):
         shapes: PreTrainedModel = auto.from_config(config)
     return shapes
@@ -359,7 +332,6 @@ def _read_weights(
 
 
 def _find_vocabulary_names(model: PreTrainedModel) -> set[str]:
-    """The names of all parameters and buffers with a row for each token."""
     family = family_of(model)
     matrices = set(family.token_matrices(model))
     found = {name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter in matrices}

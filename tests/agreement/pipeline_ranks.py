@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -139,6 +140,12 @@ def build_pipeline(case: Case, folder: str, group: dist.ProcessGroup | None, dro
     return pipeline
 
 
+def run_pipeline(pipeline: Pipeline, micro_batches: list[MicroBatch], terms: int) -> torch.Tensor:
+    with pipeline.prepared(micro_batches, terms, nullcontext, None) as (schedule, targets):
+        schedule.step(target=targets, return_outputs=False)
+    return pipeline.loss
+
+
 def prepare(case: Case, folder: str, dropout: float = 0.0) -> Any:
     model = load_model(ModelRecipe(path=folder, dropout=dropout)).to(case.dtype).train()
     for name, weight in model.named_parameters():
@@ -152,7 +159,7 @@ def train_pipeline(pipeline: Pipeline, case: Case, group: dist.ProcessGroup | No
     losses, norms = [], []
     for step in STEP_NUMBERS:
         micro_batches, terms = cut_step(case, step)
-        loss = pipeline.run(micro_batches, terms).to(torch.float64)
+        loss = run_pipeline(pipeline, micro_batches, terms).to(torch.float64)
         dist.all_reduce(loss, group=group)
         norm = pipeline.total_norm()
         if optimizer is not None:
@@ -217,7 +224,7 @@ def compare_recompute_with_dropout(folder: str, group: Any, rank: int, results: 
         case = Case("umt5", 2, "1f1b", recompute=recompute, dtype=torch.float32)
         pipeline = build_pipeline(case, folder, group, dropout=0.3)
         torch.manual_seed(rank)
-        pipeline.run(*cut_step(case, 1))
+        run_pipeline(pipeline, *cut_step(case, 1))
         gradients.append([weight.grad for _, weight in named(pipeline)])
     apart = max(float((stored - again).abs().max()) for stored, again in zip(*gradients, strict=True))
     write(results, {"case": f"recompute with dropout, rank {rank}", "apart": apart})
@@ -234,7 +241,7 @@ def fail_on_the_second_rank(folder: str, group: Any, rank: int, results: Path) -
         pipeline.model.base_model.decoder.register_forward_pre_hook(run_out)
     began = time.monotonic()
     try:
-        pipeline.run(*cut_step(case, 0))
+        run_pipeline(pipeline, *cut_step(case, 0))
     except RuntimeError as error:
         seen = {"case": f"failure, rank {rank}", "error": type(error).__name__, "text": str(error)}
         write(results, {**seen, "seconds": time.monotonic() - began})

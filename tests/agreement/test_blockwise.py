@@ -16,10 +16,9 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from seqfit.data.batching import MicroBatchRule
 from seqfit.data.loader import GlobalBatch
 from seqfit.kernels import layout as segments
-from seqfit.kernels.blockwise import attend_blockwise
+from seqfit.kernels.attention import attend_blockwise, attend_padded
 from seqfit.kernels.dropout_norm import MaskSource
 from seqfit.kernels.layout import Pairing, Segments
-from seqfit.kernels.padded import attend_padded
 from seqfit.model.families.t5 import bias_by_distance
 from tests.agreement.steps import assert_agree, run_step
 

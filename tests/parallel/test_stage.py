@@ -16,10 +16,9 @@ from seqfit.model.families.family import family_of
 from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
 from seqfit.model.packing import PackedModel
-from seqfit.parallel.balance import split_stages
 from seqfit.parallel.execution import Recompute, enable_recompute
-from seqfit.parallel.parts import assign_parts
 from seqfit.parallel.pipeline import LEAST_WIRE_ROWS, StageModel, round_rows
+from seqfit.parallel.stages import assign_parts, split_stages
 from seqfit.recipe.schema import ModelRecipe
 
 KINDS = ("t5", "mt5", "umt5", "deep-decoder", "bart", "marian")

@@ -37,8 +37,7 @@ def imports_from_outside(package: str) -> list[tuple[str, str]]:
     return [
         ("/".join(inside), name)
         for inside, module, name in list_imports()
-        # the public functions are listed in seqfit/__init__.py
-        if module.startswith(f"seqfit.{package}.") and inside[0] not in (package, "__init__.py")
+        if module.startswith(f"seqfit.{package}.") and inside[0] != package
     ]
 
 

@@ -1,1 +1,1 @@
-"""Model families: one file each, found by listing this folder. `family.py` has the contract they fulfil."""
+"""Model families by architecture, found by listing this folder. `family.py` has the contract they fulfil."""

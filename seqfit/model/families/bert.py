@@ -42,8 +42,6 @@ class Bert(Family):
 
 
 class Roberta(Bert):
-    """Positions begin behind the pad id."""
-
     name = "RoBERTa"
     model_types = ("roberta", "xlm-roberta", "camembert")
 

@@ -6,7 +6,7 @@ In: a model's type. Out: its `Family`. A family has no state: its methods take t
     find_family("led")     Padded, of padded.py: trained as transformers runs it
     find_family("my-own")  Generic: the same, but compared with nothing; runs only with model.untested
 
-A new family is one file in this folder with a subclass of `Family`, and a tiny model in tests/tiny_families.py, over
+A new family is a subclass of `Family` in a file of this folder, and a tiny model in tests/tiny_families.py, over
 which tests/agreement/test_families.py holds it to this contract. The defaults are those of a model that runs padded.
 
 Shapes: B examples, N packed source tokens, M packed target tokens, S source, T target, D model, V vocabulary.
@@ -56,11 +56,9 @@ class Head:
         return None if bias_1V is None else bias_1V[0]
 
     def scaled(self, states: torch.Tensor) -> torch.Tensor:
-        """The states as the matrix takes them."""
         return states if self.scale == 1.0 else states * self.scale
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """[..., V]."""
         return nn.functional.linear(self.scaled(states), self.weight_VD, self.bias_V)
 
 
@@ -120,7 +118,6 @@ class Family:
     # ---- what the config alone says ----
 
     def explain_untested(self, config: PreTrainedConfig) -> str | None:
-        """The event of a run of a text-to-text type that seqfit is not tested with; None where it is."""
         if config.model_type in list_tested_types():
             return None
         return (
@@ -143,7 +140,6 @@ class Family:
         return None
 
     def count_layers(self, config: PreTrainedConfig) -> int:
-        """Of encoder and decoder together."""
         if isinstance(getattr(config, "decoder", None), PreTrainedConfig):
             stacks = [part.get_text_config() for part in (config.encoder, config.decoder)]
             return sum(find_family(stack.model_type).count_layers(stack) for stack in stacks)
@@ -157,7 +153,6 @@ class Family:
         return {name: part for name, part in model.named_modules() if isinstance(part, GradientCheckpointingLayer)}
 
     def stack_blocks(self, stack: Any) -> nn.ModuleList:
-        """Those of the encoder or of the decoder."""
         blocks: nn.ModuleList = getattr(stack, self.block_list)
         return blocks
 
@@ -166,7 +161,6 @@ class Family:
         return None
 
     def has_shared_embedding(self, model: PreTrainedModel) -> bool:
-        """Whether encoder and decoder look tokens up in one matrix."""
         sides = [stack.get_input_embeddings().weight for stack in (model.get_encoder(), model.get_decoder())]
         return sides[0] is sides[1]
 
@@ -190,7 +184,6 @@ class Family:
     # ---- packed rows ----
 
     def why_not_packed(self, model: PreTrainedModel) -> str | None:
-        """Why a model can't run packed rows; None if it can."""
         is_encoder_decoder = model.config.is_encoder_decoder
         if not self.is_packed or is_encoder_decoder != self.is_encoder_decoder:
             known = ", ".join(list_packed_types(is_encoder_decoder=is_encoder_decoder))
@@ -241,7 +234,6 @@ class Family:
     # ---- pipeline stages ----
 
     def why_not_split(self, model: PreTrainedModel) -> str | None:
-        """Why the blocks can't be split over the stages of a pipeline; None if they can."""
         if not self.is_packed or not self.is_encoder_decoder or self.head(model) is None:
             known = ", ".join(list_packed_types(is_encoder_decoder=True))
             return f"only text-to-text models of these types are split into stages: {known}"
@@ -319,7 +311,6 @@ def delete_blocks(blocks: nn.ModuleList, numbers: set[int]) -> None:
 
 
 def remove_parts(stack: nn.Module, *names: str) -> None:
-    """Put the identity in the place of those that the stack has."""
     for name in names:
         if hasattr(stack, name):
             setattr(stack, name, nn.Identity())
@@ -330,7 +321,6 @@ def remove_parts(stack: nn.Module, *names: str) -> None:
 
 @cache
 def list_families() -> tuple[Family, ...]:
-    """Every family that a file of this folder defines."""
     modules = [
         importlib.import_module(f"{__package__}.{found.name}")
         for found in pkgutil.iter_modules([Path(__file__).parent])
@@ -380,7 +370,6 @@ def list_tested_types() -> list[str]:
 
 
 def list_packed_types(*, is_encoder_decoder: bool) -> list[str]:
-    """Those that run packed rows."""
     wanted = (True, is_encoder_decoder)
     return [kind for kind, family in _by_type().items() if (family.is_packed, family.is_encoder_decoder) == wanted]
 

@@ -59,13 +59,10 @@ class T5Layers(Family):
         return [layer.get_submodule("wo") for layer in gated]
 
     def has_weight_decay(self, name: str, parameter: nn.Parameter) -> bool:
-        """Nor the tables of position biases."""
         return super().has_weight_decay(name, parameter) and "relative_attention_bias" not in name
 
 
 class T5(T5Layers):
-    """Packed, and split over stages."""
-
     name = "T5"
     model_types = ("t5", "mt5", "umt5")
     is_packed = True
@@ -174,15 +171,14 @@ def bias_by_distance(attention: Any, longest: int, device: torch.device | None =
 
 def _buckets(attention: Any, distances_R: torch.Tensor) -> torch.Tensor:
     """The module's own rule. T5's is static and takes its settings, UMT5's reads them from the module."""
+    settings: dict[str, Any] = {}
     if isinstance(type(attention).__dict__.get("_relative_position_bucket"), staticmethod):
-        buckets_R: torch.Tensor = attention._relative_position_bucket(
-            distances_R,
-            bidirectional=not attention.is_decoder,
-            num_buckets=attention.relative_attention_num_buckets,
-            max_distance=attention.relative_attention_max_distance,
-        )
-        return buckets_R
-    buckets_R = attention._relative_position_bucket(distances_R)
+        settings = {
+            "bidirectional": not attention.is_decoder,
+            "num_buckets": attention.relative_attention_num_buckets,
+            "max_distance": attention.relative_attention_max_distance,
+        }
+    buckets_R: torch.Tensor = attention._relative_position_bucket(distances_R, **settings)
     return buckets_R
 
 

@@ -9,8 +9,7 @@ import torch
 
 from seqfit.model.families.family import family_of
 from seqfit.model.load import load_model
-from seqfit.parallel.balance import split_stages
-from seqfit.parallel.parts import StagePart, assign_parts, keep_part
+from seqfit.parallel.stages import StagePart, assign_parts, keep_part, split_stages
 from seqfit.recipe.schema import ModelRecipe
 
 Load = Callable[[str], Any]

@@ -1,6 +1,9 @@
-"""Attention within each segment of a packed row, block of queries by block, recomputed in the backward.
+"""Attention within each segment of a packed row: blockwise, or padded for torch's own kernel.
 
-Shapes: N packed tokens, H heads, K head width, C queries of a block, L keys it looks at, R distances.
+Shapes: N packed tokens (M of keys), H heads, K head width, C queries of a block, L keys it looks at, R distances;
+padded: B segments, Q and L longest query and key segment.
+
+**Blockwise** goes through the queries block by block, and once more in the backward:
 
     queries of segments 3 + 2, keys of segments 3 + 2     scores   x x x . .     only the x are ever computed,
                                                                    x x x . .     a block of rows at a time;
@@ -10,6 +13,12 @@ Shapes: N packed tokens, H heads, K head width, C queries of a block, L keys it 
 
 Nothing of the size of the scores outlives a block: the backward computes them again from queries and keys, looks the
 bias up in a band (layout.py) and draws the dropout mask from its seed again. So memory is linear in the length.
+
+**Padded** is a fixed number of launches however many segments there are, which is what short segments need on a GPU;
+linear layers still see no padding. Its scores are kept for the backward: memory grows with the square of the length.
+
+    queries of segments 3 + 2      packed  a a a b b     padded  a a a      kernel     packed again
+                                                                 b b .
 """
 
 from __future__ import annotations
@@ -18,10 +27,11 @@ import weakref
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from seqfit.kernels.dropout_norm import MaskSource, draw_seed
-from seqfit.kernels.layout import BiasBand, Pairing, QueryBlock, sum_diagonals
+from seqfit.kernels.layout import BiasBand, Pairing, QueryBlock, Segments, sum_diagonals
 
 
 def attend_blockwise(
@@ -84,8 +94,6 @@ class _SegmentAttention(torch.autograd.Function):
 
 
 class _Backward:
-    """The gradients, filled in segment by segment."""
-
     def __init__(
         self,
         gradient_NHK: torch.Tensor,
@@ -159,3 +167,51 @@ def _add_product(into_HLK: torch.Tensor, left: torch.Tensor, right: torch.Tensor
         into_HLK.baddbmm_(left, right)
     else:
         into_HLK.copy_(torch.bmm(left, right))  # `out=` a view would multiply head by head, a tenth slower
+
+
+def attend_padded(
+    q_NHK: torch.Tensor,
+    k_MHK: torch.Tensor,
+    v_MHK: torch.Tensor,
+    pairing: Pairing,
+    *,
+    bias_HR: torch.Tensor | None = None,
+    scale: float = 1.0,
+    dropout: float = 0.0,
+) -> torch.Tensor:
+    """[N, H, K], as `attend_blockwise`."""
+    device = q_NHK.device
+    q_BHQK, k_BHLK, v_BHLK = _pad(q_NHK, pairing.queries), _pad(k_MHK, pairing.keys), _pad(v_MHK, pairing.keys)
+    seen_BHQL = _is_real(pairing.keys, device)[:, None, None]
+    if pairing.causal:
+        length = pairing.queries.longest
+        seen_BHQL = seen_BHQL & torch.ones(length, length, dtype=torch.bool, device=device).tril()
+    mask = seen_BHQL if bias_HR is None else _spread(bias_HR, pairing).masked_fill(~seen_BHQL, float("-inf"))
+    if mask.is_floating_point():
+        mask = mask.to(q_NHK.dtype)
+    output_BHQK = F.scaled_dot_product_attention(q_BHQK, k_BHLK, v_BHLK, mask, dropout_p=dropout, scale=scale)
+    return output_BHQK.transpose(1, 2).flatten(0, 1).index_select(0, _places(pairing.queries, device))
+
+
+def _pad(states_NHK: torch.Tensor, segments: Segments) -> torch.Tensor:
+    """[B, H, L, K], zeros behind each segment: another row's values might be NaN or Inf."""
+    padded = states_NHK.new_zeros((len(segments.lengths) * segments.longest, *states_NHK.shape[1:]))
+    padded = padded.index_copy(0, _places(segments, states_NHK.device), states_NHK)
+    return padded.view(len(segments.lengths), segments.longest, *states_NHK.shape[1:]).transpose(1, 2)
+
+
+def _places(segments: Segments, device: torch.device) -> torch.Tensor:
+    """[N]: where each packed row goes in a padded batch."""
+    return _is_real(segments, device).flatten().nonzero_static(size=sum(segments.lengths)).squeeze(1)
+
+
+def _is_real(segments: Segments, device: torch.device) -> torch.Tensor:
+    """[B, L]: true where a padded batch is not padding."""
+    lengths_B = segments.to_tensor(device)
+    return torch.arange(segments.longest, device=device) < lengths_B[:, None]
+
+
+def _spread(bias_HR: torch.Tensor, pairing: Pairing) -> torch.Tensor:
+    """[H, Q, L] from the bias by distance; gradients reach it."""
+    places = torch.arange(pairing.queries.longest, device=bias_HR.device)
+    return bias_HR[:, places - places[:, None] + pairing.longest - 1]

@@ -10,7 +10,7 @@ import pytest
 from transformers import MT5Config, MT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
 
 from seqfit.model.load import load_model
-from seqfit.parallel.balance import estimate_block_costs, estimate_block_times, split_stages
+from seqfit.parallel.stages import estimate_block_costs, estimate_block_times, split_stages
 from seqfit.recipe.schema import ModelRecipe
 
 SHAPE: dict[str, Any] = {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 2, "num_heads": 4}
