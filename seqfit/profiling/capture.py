@@ -35,12 +35,11 @@ from torch.profiler import ProfilerActivity, schedule
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqfit.profiling.host import SyncRow
-from seqfit.profiling.measure import run_steps
 from seqfit.profiling.readers import read_kineto
 from seqfit.profiling.trace import MODULE_PREFIX, Trace
 from seqfit.rundir import records
 from seqfit.step import StepClock, torch_profiler
-from seqfit.training import TrainingSetup
+from seqfit.training import TrainingSetup, run_steps
 
 _WAIT_STEPS, _WARM_UP_STEPS = 1, 1
 
@@ -63,7 +62,7 @@ def capture(setup: TrainingSetup, path: Path, steps: int, *, stacks: bool = True
                 profile_memory=memory,
             ) as profiler,
         ):
-            run_steps(setup, _WAIT_STEPS + _WARM_UP_STEPS + steps, lambda _: profiler.step())
+            run_steps(setup, _WAIT_STEPS + _WARM_UP_STEPS + steps, lambda *_: profiler.step())
     finally:
         setup.step.clock = plain_clock
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +119,7 @@ def find_sync_lines(setup: TrainingSetup) -> Counter[_SourcePlace]:
     """Reads of values in a few steps, without those inside torch's optimizers."""
     watch = _ReadingMode()
     with watch:
-        run_steps(setup, _WATCHED_STEPS, lambda _: None)
+        run_steps(setup, _WATCHED_STEPS)
     return watch.found
 
 

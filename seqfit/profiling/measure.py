@@ -5,8 +5,7 @@ micro-batches, and optionally the time of an evaluation.
 
     5 steps in 2.0 s, an evaluation of 3 s every 10 steps    ->    (0.4 + 0.3) s for a step with its share of evaluation
 
-`run_steps` runs the loop of `seqfit train`, so that causes in the loop itself (waiting for data, reading values for the
-log) are included, and ends it before it evaluates or saves; the records go into a temporary run directory.
+The steps are those of `run_steps`, the loop of `seqfit train`:
 
     steps     1   2   3   4   5   6   7
               warm-up | measured: between after(2) and after(7)
@@ -18,40 +17,16 @@ one. A step's peak is not measured here: that would slow the timed steps down, a
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
-from dataclasses import dataclass, replace
-from itertools import islice
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 
 from seqfit.data import GlobalBatch
 from seqfit.evaluation import score_split
-from seqfit.rundir import RunWriter, records
-from seqfit.training import Observer, SilentView, StepWork, TrainingSetup, build_run, train_to_end
-
-
-class _AfterStep(Observer):
-    def __init__(self, after: Callable[[int], None]) -> None:
-        self._after = after
-
-    def after_step(self, number: int, batch: GlobalBatch) -> None:
-        self._after(number)
-
-
-def run_steps(setup: TrainingSetup, steps: int, after: Callable[[int], None]) -> None:
-    """Run so many steps, and call `after` with each one's number, from 1."""
-    evaluation = setup.recipe.eval.model_copy(update={"every_steps": steps + 1, "at_start": False})
-    # One more in all than are made: the last step of a run is followed by an evaluation.
-    setup = replace(setup, recipe=setup.recipe.model_copy(update={"eval": evaluation}), total_steps=steps + 1)
-    with tempfile.TemporaryDirectory(prefix="seqfit-profile-") as folder:
-        writer = RunWriter.create(Path(folder) / "run")
-        with closing(writer):
-            train_to_end(build_run(setup, writer, SilentView(), StepWork(), [_AfterStep(after)], max_steps=steps))
-
+from seqfit.rundir import records
+from seqfit.training import TrainingSetup, run_steps
 
 WARM_UP_STEPS = 2
 _EVALUATED_ROWS = 64
@@ -80,8 +55,11 @@ class Measurement:
 
 def measure_training_steps(setup: TrainingSetup, steps: int, *, evaluate: bool = True) -> Measurement:
     readings: list[tuple[Mapping[str, float], float]] = []  # after the warm-up and after the last step
+    batches: list[GlobalBatch] = []  # between them
 
-    def read_clocks(step: int) -> None:
+    def read_clocks(step: int, batch: GlobalBatch) -> None:
+        if step > WARM_UP_STEPS:
+            batches.append(batch)
         if step in (WARM_UP_STEPS, WARM_UP_STEPS + steps):
             if setup.step.precision.device.type == "cuda":
                 torch.cuda.synchronize()  # twice in a measurement: both ends on an idle device
@@ -91,7 +69,6 @@ def measure_training_steps(setup: TrainingSetup, steps: int, *, evaluate: bool =
     (before, began), (after, ended) = readings
     seconds = ended - began
     spent = {name: total - before.get(name, 0.0) for name, total in after.items() if name not in records.BETWEEN_STEPS}
-    batches = list(islice(setup.loader.iterate(), WARM_UP_STEPS, WARM_UP_STEPS + steps))  # the same ones again
     real = sum(batch.source_tokens + batch.target_tokens for batch in batches)
     padded = sum(batch.padded_tokens for batch in batches)
     micro_batches = [micro_batch for batch in batches for micro_batch in batch.micro_batches]

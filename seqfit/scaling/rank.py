@@ -3,8 +3,7 @@
 In: a recipe, the first step, the number of steps; the other ranks by the environment. Out: a JSON file of
 `RankFigures`, or next to it a text file with an error for the user.
 
-Two warm-up steps, then the measured ones without a break, as in training: batches prepared ahead, one small all-reduce
-per step, no record and no evaluation.
+Two warm-up steps, then the measured ones without a break, in the loop of `seqfit train` (`run_steps`).
 
     wall clock of a rank's thread   = busy             + queued            + waiting
                                       computing          for a core          for the other ranks, or for data from them
@@ -35,7 +34,7 @@ from seqfit.scaling.measure import BUFFER_BYTES, MISTAKE, WARM_UP, RankFigures
 from seqfit.step import StepClock
 from seqfit.system import read_queued_seconds
 from seqfit.telemetry import read_peak_bytes
-from seqfit.training import SilentView, TrainingSetup, build_setup, resolve_recipe
+from seqfit.training import SilentView, TrainingSetup, build_setup, resolve_recipe, run_steps
 from seqfit.validation import load_checked_recipe
 
 _TRIES = 7
@@ -88,21 +87,23 @@ def measure_rank(job: TrainingSetup, world: World, first: int, steps: int) -> Ra
 
 def _make_steps(job: TrainingSetup, world: World, first: int, steps: int) -> tuple[list[float], list[GlobalBatch]]:
     """What the clocks of this thread have counted in the measured steps, and their batches."""
-    step, on_gpu = job.step, job.step.precision.device.type == "cuda"
-    step.model.train()
-    loaded = job.loader.prefetch(first, WARM_UP + steps, job.strategy.prefetch, pin=on_gpu)
-    batches = []
-    before = _read_clocks(step.clock)
-    for number, batch in enumerate(step.clock.each("data_wait", loaded)):
-        if number == WARM_UP:
-            world.barrier()
-            before = _read_clocks(step.clock)
-        outcome = step.run(batch)
-        batches.append(batch)
-        if number in (WARM_UP - 1, WARM_UP + steps - 1):
-            float(outcome.loss)  # waits for the device
-    after = _read_clocks(step.clock)
-    return [end - start for start, end in zip(before, after, strict=True)], batches[WARM_UP:]
+    batches: list[GlobalBatch] = []
+    readings: list[tuple[float, ...]] = []
+    warm, last = first + WARM_UP, first + WARM_UP + steps
+
+    def after(number: int, batch: GlobalBatch) -> None:
+        if number > warm:
+            batches.append(batch)
+        if number in (warm, last):
+            if job.step.precision.device.type == "cuda":
+                torch.cuda.synchronize()
+            if number == warm:
+                world.barrier()
+            readings.append(_read_clocks(job.step.clock))
+
+    run_steps(job, WARM_UP + steps, after, done=first)
+    before, behind = readings
+    return [end - start for start, end in zip(before, behind, strict=True)], batches
 
 
 def _read_clocks(clock: StepClock) -> tuple[float, ...]:

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 import seqfit
+from seqfit.recipe.load import load_recipe
 from seqfit.rundir.reader import Run
+from seqfit.training.setup import build_setup, resolve_recipe
+from seqfit.training.view import SilentView
 
 Recipe = dict[str, Any]
 
@@ -52,3 +55,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Recipe], 
         return made[key]
 
     return train
+
+
+@pytest.fixture
+def build_short_job(word_recipe: Recipe) -> Callable[..., Any]:
+    """Overrides -> the job that `seqfit train` would run."""
+
+    def build(*overrides: str) -> Any:
+        recipe = word_recipe | {"train": {"steps": 12, "batch_examples": 8}, "strategy": {"name": "default"}}
+        return build_setup(resolve_recipe(load_recipe(recipe, overrides)), SilentView())[0]
+
+    return build
