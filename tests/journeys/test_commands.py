@@ -27,7 +27,7 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
         ("seqfit data demo", r"source"),
         ("seqfit data runs/demo", r"source"),
         ("seqfit plan demo", r"MiB|GiB"),
-        ("seqfit scale demo", r"ddp"),
+        ("seqfit scale demo", r"single +1 +measured"),  # and ddp, where there are two cores
         ("seqfit prefetch demo", r"demo"),
     ],
     "use": [
