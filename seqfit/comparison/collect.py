@@ -145,14 +145,14 @@ def measure_trial(run: TrialRun, warm_up: int) -> Measures:
 
 def _measure_memory(run: TrialRun) -> _Given:
     """On a GPU the records have torch's peak, the manifest the allocator's; on a CPU the manifest has the tensors'."""
-    forecast = run.manifest.get("prediction") or {}
-    peak, peak_is = forecast.get("measured_peak_bytes"), forecast.get("measured_peak_is") or "the run has not ended"
+    predicted = run.manifest.get("prediction") or {}
+    peak, peak_is = predicted.get("measured_peak_bytes"), predicted.get("measured_peak_is") or "the run has not ended"
     if run.hardware.get("device") == "cuda":
         allocated = max((record["memory_bytes"] for record in run.steps), default=None)
         given: _Given = {"allocated_bytes": (allocated, "no step is recorded"), "reserved_bytes": (peak, peak_is)}
     else:
         no_allocator = "torch reserves no memory on a CPU"
-        if peak is not None and not forecast.get("peak_is_of_all_steps"):
+        if peak is not None and not predicted.get("peak_is_of_all_steps"):
             peak = None
             peak_is = "the peak of the largest steps was not measured (several processes, or too little memory)"
         given = {"allocated_bytes": (peak, peak_is), "reserved_bytes": (None, no_allocator)}

@@ -49,7 +49,7 @@ LABELS: dict[str, float] = {
             "label labels class category sentiment intent intents emotion polarity stance gold etiqueta categoria "
             "clase sentimiento klasse classe kategorie"
         ),
-        0.8: "emotions categories target y classification verdict annotation annotations",
+        0.8: "emotions categories target y classification verdict winner annotation annotations",
         0.5: (
             "rating stars score spam hate toxic toxicity offensive sarcasm irony similarity similar relatedness "
             "relevance quality grade truth factual judgment judgement entailment acceptable acceptability humor "

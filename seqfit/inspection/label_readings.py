@@ -65,6 +65,8 @@ def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "cl
         raise Missing(*missing)
     label = candidates[0]
     best = _class_reading(task, texts, label)
+    all_texts = [c for c in columns if c in texts or c in doubt]
+    asked_texts = texts if any(c.name.plain == "column" for c in all_texts) else all_texts
     rivals = [c for c in candidates[1:] if score_label(label) - score_label(c) < _CLEAR]
     if label.name.words & AGREED:  # gold_label next to label1, label2, ...: single annotators are not the label
         rivals = [c for c in rivals if not (c.name.number or c.name.words & {"annotator", "annotators", "expert"})]
@@ -72,18 +74,20 @@ def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "cl
     if rival is not None and score_label(rival) > 0:
         # What a judgement is about belongs to the source: the target of a stance, the aspect of a review.
         is_aspect = rival.name.words & {"target", "aspect", "term", "entity"} and not rival.is_number
-        best = _class_reading(task, [rival, *texts] if is_aspect and rival not in texts else texts, label)
-        other = _class_reading(task, [c for c in texts if c is not rival], rival)
-        also = f", and {' and '.join(column.path for column in doubt)} could be part of the text" if doubt else ""
+        best = _class_reading(
+            task, [rival, *asked_texts] if is_aspect and rival not in asked_texts else asked_texts, label
+        )
+        other = _class_reading(task, [c for c in asked_texts if c is not rival], rival)
+        names = " and ".join(column.path for column in doubt)
+        also = f", and it is not clear whether {names} should be part of the text" if doubt else ""
         *paths, last = (c.path for c in [label, *rivals[:5]])
         return FoundReading(best, other, f"{', '.join(paths)} or {last} could be the label{also}")
     if task == "regression" and len(candidates) > 1 and _name_score(label) - _name_score(candidates[1]) < _CLEAR:
         shown = ", ".join(column.path for column in candidates[:6])
-        other = _class_reading(task, texts, candidates[1])
+        best, other = (_class_reading(task, asked_texts, column) for column in candidates[:2])
         return FoundReading(best, other, f"{shown} hold numbers, and no name says which is the score")
     if doubt:
         names = " and ".join(column.path for column in doubt)
-        all_texts = [c for c in columns if c in texts or c in doubt]
         doubtful = f"it is not clear whether {names} should be part of the text"
         return FoundReading(best, _class_reading(task, all_texts, label), doubtful)
     return FoundReading(best)

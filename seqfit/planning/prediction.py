@@ -143,7 +143,7 @@ def _steps_per_epoch(train: TrainRecipe, lengths: _Lengths) -> float:
 
 SECONDS = "SEQFIT_PREDICTION_SECONDS"  # the time limit of a prediction that is not stored yet
 _SECONDS, _STORED_SECONDS = 3.0, 0.2
-_STORED = JsonCache("forecasts")
+_STORED = JsonCache("predictions")
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def _make_prediction(
     place_of_run = [target.name, target.kind, torch.get_num_threads(), memory_limit_bytes, sharers]
     if target.kind == "gpu":
         place_of_run.append(target.capacity_bytes // 2**30)  # other processes may hold some of it now, and not later
-    key = plan_key(recipe, {"forecast": [*place_of_run, data.fingerprint, vocabulary_size]})
+    key = plan_key(recipe, {"prediction": [*place_of_run, data.fingerprint, vocabulary_size]})
     stored = _read_stored(key, events)
     if stored is not None:
         with optional_work(EventKind.PREDICTION_FAILED, "the stored prediction is damaged and repeated", _into(events)):

@@ -225,7 +225,7 @@ def draw_stacks(
 ) -> go.Figure:
     """A horizontal bar per name, split into parts, with its sum at the end.
 
-    Parts in `plain` are neutral, because they are totals; those in `hollow` are outlines: predicted totals.
+    Parts in `plain` are neutral, because they are totals; those in `hollow` are not filled: predicted totals.
     """
     figure = empty_figure()
     names = list(stacks)[::-1]

@@ -276,32 +276,32 @@ def read_kept_rows(file: str, name: str, old_ids: NDArray[np.integer], piece_byt
     return kept_rows
 
 
-def _pick_rows(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens) -> TrimmedModel | str:
-    if outline.config.sub_configs or getattr(outline.config, "vocab_size", None) is None:
+def _pick_rows(model: ModelRecipe, source: ModelConfig, kept: KeptTokens) -> TrimmedModel | str:
+    if source.config.sub_configs or getattr(source.config, "vocab_size", None) is None:
         return "its vocabulary belongs to a part of it"
     if model.weights == "random":
-        tokens_before = outline.config.vocab_size
-        trim_config(outline.config, kept, tokens_before)
-        built = outline.build(model)
+        tokens_before = source.config.vocab_size
+        trim_config(source.config, kept, tokens_before)
+        built = source.build(model)
         return TrimmedModel(built, report_trimming(built, kept, tokens_before), None)
-    if any(getattr(outline.config, name, None) is not None for name in ("quantization_config", "transformers_weights")):
+    if any(getattr(source.config, name, None) is not None for name in ("quantization_config", "transformers_weights")):
         return "its config says that its weights are stored in a special format"
     try:
         if find_adapter_config_file(model.location) is not None:
             return "its folder has adapters"
         files = _list_safetensors(model.location)
-        return _load_kept(model, outline, kept, files) if files else "its weights are not safetensors"
+        return _load_kept(model, source, kept, files) if files else "its weights are not safetensors"
     except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
         return f"{type(error).__name__}: {error}"  # loading the whole model reports what is really wrong
 
 
-def _load_kept(model: ModelRecipe, outline: ModelConfig, kept: KeptTokens, files: list[str]) -> TrimmedModel:
-    tokens_before = outline.config.vocab_size
-    shapes = _build_shapes(outline.auto, outline.config)
+def _load_kept(model: ModelRecipe, source: ModelConfig, kept: KeptTokens, files: list[str]) -> TrimmedModel:
+    tokens_before = source.config.vocab_size
+    shapes = _build_shapes(source.auto, source.config)
     weights = _read_weights(files, _find_vocabulary_names(shapes), kept, tokens_before)
-    trim_config(outline.config, kept, tokens_before)
+    trim_config(source.config, kept, tokens_before)
     # The Auto class would look for code in the folder; the model's own class doesn't.
-    built = replace(outline, auto=type(shapes)).build(model, weights)
+    built = replace(source, auto=type(shapes)).build(model, weights)
     for generation in _load_generation_config(model):
         trim_config(generation, kept, tokens_before)
         built.generation_config = generation

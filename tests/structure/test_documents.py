@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+MODULES = sorted((ROOT / "seqfit").rglob("*.py"))
 HISTORY = ("log.md", "decisions.md")  # they quote what was
 SEARCHES = {
     "NaN": "docs/reliability.md",
@@ -49,6 +50,20 @@ def test_the_usual_words_lead_to_their_page(words: str, page: str) -> None:
 def test_words_that_are_gone_stay_away(page: Path) -> None:
     text = " ".join(page.read_text("utf-8").split())
     found = [words for words in GONE if re.search(rf"(?<![a-z-]){re.escape(words)}(s\b|\b)", text, re.IGNORECASE)]
+    assert found == []
+
+
+GONE_FROM_CODE = (  # also as a part of an identifier
+    *("entrant", "tournament", "yardstick", "vanilla", "forecast", "rehearsal", "anew", "spoilt", "torn"),
+    *("told", "beside", "outline", "skeleton", "standing", "dealt", "answerer", "teaching", "in_step", "whereabouts"),
+    *("model_flops_share", "memory ran out", "to the bit", "within noise", "number that is none"),
+)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_code_speaks_the_words_of_the_field(module: Path) -> None:
+    text = " ".join(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", module.read_text("utf-8")).lower().split())
+    found = [words for words in GONE_FROM_CODE if re.search(rf"(?<![a-z]){re.escape(words)}(?![a-z])", text)]
     assert found == []
 
 

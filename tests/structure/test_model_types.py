@@ -33,7 +33,7 @@ ALLOWED = {
     "comparison/candidates.py": "Hub names of the next larger checkpoints",
     "data/encode.py": "messages, and tokenizers by what they can do",
     "inspection/findings.py": "advice",
-    "inspection/given.py": "example of a message",
+    "inspection/data.py": "example of a message",
     "inspection/guess.py": "guesses from a Hub name, before anything heavy is imported",
     "model/load.py": "messages, advice on tokenizer files, a warning of one tokenizer",
     "model/trainable.py": "message",
