@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from seqfit.planning.timing import Rates
     from seqfit.progress import Progress
 
-_LAYOUTS = JsonCache("predictions", version=3)
+_LAYOUTS = JsonCache("layouts")
 
 
 def plan(

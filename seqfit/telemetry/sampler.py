@@ -38,7 +38,7 @@ from seqfit.telemetry.host import HostReader
 _STOP_SECONDS = 5.0  # for the last sample: a driver may be slow to answer
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sampler:
     gpus: GpuReader | None
     host: HostReader

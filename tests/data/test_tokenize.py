@@ -160,7 +160,7 @@ def test_an_interrupted_preparation_is_done_again(
     folder: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(tokenize, "_columns", _raise_interrupt)
+        patched.setattr(tokenize, "to_lists", _raise_interrupt)
         with pytest.raises(KeyboardInterrupt):
             prepare_data(_recipe(folder), tokenizer)
     assert list((cache_root() / "tokenized").iterdir()) == []

@@ -68,7 +68,7 @@ def never_in_time(*_: Any, **__: Any) -> Any:
 
 
 def damage_stored(patch: Patch) -> None:
-    folder = Path(os.environ["SEQFIT_CACHE"]) / "forecasts"
+    folder = Path(os.environ["SEQFIT_CACHE"]) / "predictions"
     real = prediction.plan_key
 
     def store_damaged(*given: Any) -> str:
@@ -88,7 +88,7 @@ def fill_the_cache(patch: Patch) -> None:
     real = os.replace
 
     def replace(draft: Any, path: Any) -> None:
-        if "forecasts" in Path(path).parts:
+        if "predictions" in Path(path).parts:
             raise OSError(28, "No space left on device")
         real(draft, path)
 
