@@ -24,10 +24,10 @@ from seqfit.errors import DataError, RecipeError, did_you_mean
 from seqfit.inspection import record_kinds
 from seqfit.inspection.column_names import find_languages
 from seqfit.inspection.columns import NAMES_OF_SPLITS, profile_columns
-from seqfit.inspection.reading import Hints
 from seqfit.inspection.second_look import find_deciding_column, find_labels, find_suspicions
 from seqfit.inspection.task_guess import TASKS, TaskGuess, Unsure
 from seqfit.inspection.text_language import find_language
+from seqfit.inspection.text_readings import Hints
 from seqfit.paths import require_file
 from seqfit.recipe import SPLITS, SourceRecipe, TaskRecipe, apply_overrides, report_mistakes, validate_part
 from seqfit.system import quote

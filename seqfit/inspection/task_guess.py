@@ -28,7 +28,7 @@ from seqfit.inspection.column_names import find_languages, score_role
 from seqfit.inspection.columns import ColumnProfile, profile_columns
 from seqfit.inspection.label_readings import LabelKind
 from seqfit.inspection.question_readings import find_choice_reading, find_choice_target, find_choices
-from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, find_named
+from seqfit.inspection.text_readings import TITLES, FoundReading, Hints, Missing, Reading, find_named
 from seqfit.recipe import TaskRecipe
 from seqfit.system import quote
 from seqfit.tasks import TemplateRow, TurnKeys, column_text, columns_of, has_columns, render_template
