@@ -37,8 +37,6 @@ _ROUND_SHARES = (0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 0.9, 0.99)
 
 @dataclass(frozen=True)
 class BadRows:
-    """The rows of one source and split that one cause leaves out."""
-
     cause: str
     rows: int
     examples: tuple[tuple[int, str], ...]  # row number and detail of the first ones

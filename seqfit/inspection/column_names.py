@@ -77,8 +77,6 @@ _EDGES = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-zA-
 
 @dataclass(frozen=True)
 class Name:
-    """A column's name in parts."""
-
     plain: str  # without accents, numbers and what an inner path adds: 'Answers.text' -> 'answers'
     words: frozenset[str]
     last: str

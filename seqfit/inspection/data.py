@@ -85,9 +85,7 @@ def read_given(
     if isinstance(recipe, Given):
         return recipe
     found = find_given(recipe, overrides, data=data, task=task, model=model, command=command)
-    if found.data is None:
-        return found
-    if found.model is None:
+    if found.data is not None and found.model is None:
         raise RecipeError(
             f"'{found.data}' is data, and no model is given",
             "Data needs --model (in Python: model=)",
@@ -127,7 +125,9 @@ def find_given(
 
 
 def guess_given(found: Given) -> Given:
-    assert found.data is not None
+    """The same, if it is a recipe; else one is guessed from its data."""
+    if found.data is None:
+        return found
     guess = guess_recipe(found.data, found.task, found.model, found.overrides)
     task = found.task or guess.recipe["task"]["name"]
     return replace(found, recipe=guess.recipe, task=task, notes=tuple(guess.notes))
@@ -189,12 +189,14 @@ def describe_data(
     """
     found = find_given(data, overrides, task=task, model=model, command="data")
     try:
-        given = found if found.data is None else guess_given(found)
+        given = guess_given(found)
         recipe = load_for_description(given)
     except SeqfitError as error:
         if found.data is None:
             raise
-        return _describe_columns([_read_source(found)], error, found)
+        place = {"path" if Path(found.data).expanduser().exists() else "hub": found.data}
+        values, _ = apply_overrides({"data": place}, [one for one in found.overrides if one.startswith("data.")])
+        return _describe_columns([SourceRecipe.model_validate(values["data"])], error, found)
     try:
         report = _describe(recipe, given, rows, progress)
     except DataError as error:
@@ -215,7 +217,7 @@ def try_task(
     from seqfit.inspection.text_rows import run_tryout
 
     found = find_given(data, overrides, task=task, model=model, command="data")
-    recipe = load_for_description(found if found.data is None else guess_given(found))
+    recipe = load_for_description(guess_given(found))
     return run_tryout(recipe, rows, ask)
 
 
@@ -246,10 +248,3 @@ def _describe_columns(sources: Sequence[SourceRecipe], error: SeqfitError, given
         return replace(describe.describe_columns_only(sources, str(error)), command=given.command)
     except SeqfitError:
         raise error from None
-
-
-def _read_source(found: Given) -> SourceRecipe:
-    assert found.data is not None
-    place = {"path" if Path(found.data).expanduser().exists() else "hub": found.data}
-    values, _ = apply_overrides({"data": place}, [one for one in found.overrides if one.startswith("data.")])
-    return SourceRecipe.model_validate(values["data"])

@@ -231,8 +231,6 @@ def _describe_overlaps(
 
 
 class _SplitDescription:
-    """Describes tokenized splits one by one; holds what they share."""
-
     def __init__(
         self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, encoder: TextEncoder, progress: Progress
     ) -> None:

@@ -55,9 +55,7 @@ _ENCODERS = ("bert", "electra", "mpnet", "ernie")  # a BERT-type model has one o
 
 @dataclass(frozen=True)
 class Guess:
-    """A recipe as plain values, and notes on what was guessed."""
-
-    recipe: dict[str, Any]
+    recipe: dict[str, Any]  # plain values
     notes: list[str]
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _LIBRARIES = ("pandas", "polars", "pyarrow", "datasets")
 _TAKEN = "a list of dicts, a pandas or polars DataFrame, a pyarrow Table, or a datasets.Dataset or DatasetDict"
-_MIDNIGHT = time()
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def _write(tables: Mapping[str, pa.Table]) -> Path:
 def _build_table(given: object) -> pa.Table:
     import pyarrow as pa
 
-    table = pa.table({name: _finish(_build_array(name, values)) for name, values in _list_columns(given)})
+    table = pa.table({name: _build_column(name, values) for name, values in _list_columns(given)})
     if not table.num_rows or not table.num_columns:
         raise DataError(
             f"data ({_name_kind(given)}) has {table.num_rows} rows and {table.num_columns} columns",
@@ -200,16 +199,24 @@ def _cast_to_integers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
         return None
 
 
-def _build_array(name: str, values: Any) -> pa.ChunkedArray:
+def _build_column(name: str, values: Any) -> pa.ChunkedArray:
+    """Categories become their values, dates and times become text, NaN becomes a missing value."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    if isinstance(values, pa.ChunkedArray):
-        return values
-    try:
-        array = pa.array(values, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        array = pa.array(_to_texts(name, list(values)), pa.string())
-    return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+    if not isinstance(values, pa.ChunkedArray):
+        try:
+            array = pa.array(values, from_pandas=True)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            array = pa.array(_to_texts(name, list(values)), pa.string())
+        values = array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+    if pa.types.is_dictionary(values.type):
+        values = pc.cast(values, values.type.value_type)
+    if pa.types.is_floating(values.type):
+        return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+    if pa.types.is_temporal(values.type) or pa.types.is_decimal(values.type):
+        return pa.chunked_array([pa.array(_format_times(values.to_pylist()), pa.string())])
+    return values
 
 
 def _to_texts(name: str, values: list[Any]) -> list[str | None]:
@@ -238,25 +245,10 @@ def _is_missing(value: Any) -> bool:
     return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
-def _finish(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Categories become their values, dates and times become text, NaN becomes a missing value."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(column.type):
-        column = pc.cast(column, column.type.value_type)
-    kind = column.type
-    if pa.types.is_floating(kind):
-        return pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
-    if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
-        return pa.chunked_array([pa.array(_format_times(column.to_pylist()), pa.string())])
-    return column
-
-
 def _format_times(values: list[Any]) -> list[str | None]:
     """'2026-01-31' if no value has a time of day, else '2026-01-31 17:05:00'."""
     moments = [value for value in values if isinstance(value, datetime)]
-    are_days = all(moment.time() == _MIDNIGHT and moment.tzinfo is None for moment in moments)
+    are_days = all(moment.time() == time() and moment.tzinfo is None for moment in moments)
 
     def write(value: Any) -> str | None:
         if isinstance(value, datetime):

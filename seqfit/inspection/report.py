@@ -74,8 +74,6 @@ class ClassCount:
 
 @dataclass(frozen=True, slots=True)
 class ColumnView:
-    """One column of the data, in the first rows."""
-
     name: str
     kind: str
     filled: int

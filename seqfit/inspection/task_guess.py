@@ -119,8 +119,6 @@ class Unsure(RecipeError):
 
 @dataclass
 class TaskGuess:
-    """Finds the task's fields that the user did not give."""
-
     wanted: str | None
     given: Mapping[str, Any]
     samples: Mapping[str, list[TemplateRow]]

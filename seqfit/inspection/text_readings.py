@@ -21,8 +21,6 @@ _SUMMARY_WORDS = {
 
 @dataclass(frozen=True)
 class Reading:
-    """How a row becomes text."""
-
     task: str
     prefix: str
     source: str

@@ -111,9 +111,7 @@ def render_rows(
 
 @dataclass
 class BadRowCount:
-    """Rows that can't be used: their number by cause, and the first few."""
-
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)  # by cause
     first: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, cause: str, detail: str) -> None:
@@ -135,9 +133,7 @@ def _find_cause(error: SeqfitError, row_id: str) -> str:
 
 @dataclass(frozen=True)
 class WordData:
-    """All splits that have rows, the events of reading them, and the rows that can't be used."""
-
-    splits: dict[str, WordSplit]
+    splits: dict[str, WordSplit]  # that have rows
     events: list[str]
     left_out: list[LeftOut]
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -94,7 +94,27 @@ class ClassifyTask(LabelTask):
         return self.label_words[self.label_of(row, row_id)]
 
     def find_label_problems(self, targets: Mapping[str, int]) -> list[str]:
-        return list(_find_class_problems(self.label_words, targets)) if targets else []
+        if not targets:
+            return []
+        rows = sum(targets.values())
+        found = _find_count_problems(self.label_words, targets, rows)
+        most, count = max(targets.items(), key=lambda item: item[1])
+        if len(targets) == 1:
+            why = "there is nothing to learn. Check task.target and task.labels"
+            found.append(f"all {rows:,} rows have the label '{most}': {why}")
+        elif count >= _MOST_SHARE * rows:
+            found.append(
+                f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{most}': a model that "
+                "always predicts it is right as often. Compare macro_f1, not only the accuracy"
+            )
+        scores = {label: read_score(label) for label in targets}
+        decimals = [label for label, score in scores.items() if score is not None and not score.is_integer()]
+        if None not in scores.values() and decimals:
+            found.append(
+                f"all {len(targets):,} labels are numbers, with decimals such as {decimals[0]}: if they are scores, "
+                "set task.name=regression and remove task.labels"
+            )
+        return found
 
 
 class MultilabelTask(LabelTask):
@@ -128,7 +148,21 @@ class MultilabelTask(LabelTask):
         return [*super().own_texts(), TaskRecipe.LABEL_JOINT.join([*self.label_words, str(self.recipe.no_label)])]
 
     def find_label_problems(self, targets: Mapping[str, int]) -> list[str]:
-        return list(_find_multilabel_problems(self.recipe, targets)) if targets else []
+        none, rows = self.recipe.no_label or "", sum(targets.values())
+        counts: Counter[str] = Counter()
+        for text, count in targets.items():
+            counts.update(dict.fromkeys([] if text == none else text.split(TaskRecipe.LABEL_JOINT), count))
+        found = _find_count_problems(self.label_words, counts, rows)
+        if unlabelled := targets.get(none, 0):
+            share = format_share(unlabelled / rows)
+            found.append(f"{unlabelled:,} of {rows:,} rows ({share}) have no label: their target is '{none}'")
+        found += [
+            f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{label}': a model that "
+            "always predicts it is right as often"
+            for label, count in counts.items()
+            if count >= _MOST_SHARE * rows
+        ]
+        return found
 
     def _flagged(self, row: TemplateRow, row_id: str) -> list[str]:
         columns = self.recipe.label_columns or []
@@ -248,51 +282,15 @@ _ROWS_PER_CLASS = 10
 _MOST_NAMED = 5
 
 
-def _find_class_problems(labels: Sequence[str], counts: Mapping[str, int]) -> Iterator[str]:
-    rows = sum(counts.values())
-    yield from _find_count_problems(labels, counts, rows)
-    most, count = max(counts.items(), key=lambda item: item[1])
-    if len(counts) == 1:
-        yield f"all {rows:,} rows have the label '{most}': there is nothing to learn. Check task.target and task.labels"
-    elif count >= _MOST_SHARE * rows:
-        yield (
-            f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{most}': a model that always "
-            "predicts it is right as often. Compare macro_f1, not only the accuracy"
-        )
-    numbers = [label for label in counts if read_score(label) is not None]
-    decimals = [label for label in numbers if not (read_score(label) or 0.0).is_integer()]
-    if len(numbers) == len(counts) and decimals:
-        yield (
-            f"all {len(counts):,} labels are numbers, with decimals such as {decimals[0]}: if they are scores, set "
-            "task.name=regression and remove task.labels"
-        )
-
-
-def _find_multilabel_problems(task: TaskRecipe, targets: Mapping[str, int]) -> Iterator[str]:
-    none, rows = task.no_label or "", sum(targets.values())
-    counts: Counter[str] = Counter()
-    for text, count in targets.items():
-        counts.update(dict.fromkeys([] if text == none else text.split(TaskRecipe.LABEL_JOINT), count))
-    yield from _find_count_problems(list(task.label_values), counts, rows)
-    unlabelled = targets.get(none, 0)
-    if unlabelled:
-        share = format_share(unlabelled / rows)
-        yield f"{unlabelled:,} of {rows:,} rows ({share}) have no label: their target is '{none}'"
-    for label, count in counts.items():
-        if count >= _MOST_SHARE * rows:
-            yield (
-                f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{label}': a model that "
-                "always predicts it is right as often"
-            )
-
-
-def _find_count_problems(labels: Sequence[str], counts: Mapping[str, int], rows: int) -> Iterator[str]:
+def _find_count_problems(labels: Sequence[str], counts: Mapping[str, int], rows: int) -> list[str]:
+    found: list[str] = []
     if len(counts) * _ROWS_PER_CLASS > rows:
-        yield (
+        found.append(
             f"{len(counts):,} labels in {rows:,} rows, more than one per {_ROWS_PER_CLASS} rows: few of them can be "
             "learned. For scores set task.name=regression, for free text task.name=generate"
         )
     unseen = [label for label in labels if label not in counts]
     if unseen and counts:
         named = ", ".join(unseen[:_MOST_NAMED]) + (", ..." if len(unseen) > _MOST_NAMED else "")
-        yield f"{len(unseen):,} of {len(labels):,} labels have no row: {named}"
+        found.append(f"{len(unseen):,} of {len(labels):,} labels have no row: {named}")
+    return found

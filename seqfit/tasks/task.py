@@ -36,8 +36,6 @@ Label: TypeAlias = int | float | list[bool]  # a classifier's target: a class, a
 
 
 class Task:
-    """What all tasks share: it renders the templates and takes generated text as the prediction."""
-
     default_metrics: ClassVar[tuple[str, ...]]
     main_score: ClassVar[str]
     label_type: ClassVar[str] = "int32"  # Arrow's name of the type that `label_of` returns
