@@ -147,10 +147,7 @@ def _round_up(length: int, multiple: int) -> int:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Cost of a token, of a pair of tokens in attention, and of an example regardless of its length.
-
-    The default, without knowledge of a model, counts tokens.
-    """
+    """Cost of a token, of a pair of tokens in attention, and of an example of any length; the default counts tokens."""
 
     source_token: float = 1.0
     target_token: float = 1.0

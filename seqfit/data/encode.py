@@ -46,10 +46,7 @@ def has_languages(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def language_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Code -> id of its token; empty for a tokenizer without codes.
-
-    M2M100 writes its codes as __en__ and takes them as en; PLBart does so and takes both.
-    """
+    """Code -> id of its token. M2M100 writes its codes as __en__ and takes them as en; PLBart takes both."""
     if not has_languages(tokenizer):
         return {}
     known: Any = tokenizer
@@ -180,7 +177,6 @@ class TextEncoder:
             )
 
     def check_row_language(self, code: str, field: str) -> None:
-        """Raise DataError if a row's code is not one of the tokenizer's."""
         if code not in self.codes:
             raise DataError(_unknown(f"The row's {field} is '{code}'", code, self._name, self.codes))
 

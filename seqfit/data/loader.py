@@ -250,10 +250,7 @@ class Loader:
             epoch += 1
 
     def prefetch(self, first_step: int, steps: int, ahead: int, *, pin: bool) -> Generator[GlobalBatch]:
-        """So many batches, `ahead` of them prepared early (0: none), in pinned memory for a GPU.
-
-        Exhaust or close it: until then its thread stays alive.
-        """
+        """So many batches, `ahead` of them prepared early. Exhaust or close it: its thread stays alive until then."""
         batches: Iterator[GlobalBatch] = islice(self.iterate(first_step), steps)
         if pin:
             device = torch.cuda.current_device()

@@ -52,10 +52,7 @@ _ORDER = ("train", ALL, "validation", "test")
 
 
 def find_tables(source: SourceRecipe, named: Collection[str] = ()) -> dict[str, DataTable]:
-    """Split -> table; `ALL` -> table if the source is not split.
-
-    `named` are the columns that a task names: they decide whether an ambiguous first line is a header.
-    """
+    """Split (or `ALL`) -> table; `named`, the task's columns, decide whether an ambiguous first line is a header."""
     try:
         tables = _find_tables(source)
         if named and source.header is None:

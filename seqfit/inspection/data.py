@@ -57,10 +57,6 @@ class Given:
         """The path of the recipe, which may be a run directory."""
         return Path(self.recipe) if isinstance(self.recipe, str | Path) else None
 
-    @property
-    def command(self) -> str:
-        return self.format_command("train")
-
     def format_command(self, name: str) -> str:
         """A subcommand with everything that is given, and an example model if none is."""
         argv = ["seqfit", name]
@@ -134,10 +130,7 @@ def guess_given(found: Given) -> Given:
 
 
 def replace_data(recipe: Recipe, data: Data, split: str) -> tuple[list[str], str]:
-    """Overrides of a run's recipe that make all rows of other data its `split`, and a label for reports.
-
-    A folder or a mapping that has splits keeps them.
-    """
+    """Overrides that make all rows of other data the `split`, unless it has its own splits, and a label for reports."""
     source = recipe.sources[0]
     if is_in_memory(data):
         stored = store_data(data if isinstance(data, Mapping) else {split: data})
@@ -187,6 +180,8 @@ def describe_data(
     pyarrow Table, a datasets.Dataset. For data, task and columns are guessed; without a `model` lengths are in words.
     If the guess is not certain, the report's `open_question` says why. `rows` limits the rows of each source and split.
     """
+    from seqfit.inspection import describe
+
     found = find_given(data, overrides, task=task, model=model, command="data")
     try:
         given = guess_given(found)
@@ -198,10 +193,15 @@ def describe_data(
         values, _ = apply_overrides({"data": place}, [one for one in found.overrides if one.startswith("data.")])
         return _describe_columns([SourceRecipe.model_validate(values["data"])], error, found)
     try:
-        report = _describe(recipe, given, rows, progress)
+        tokenizer = limit = None
+        if found.data is None or found.model is not None:
+            from seqfit.model import load_position_limit, load_tokenizer  # imports torch, so only for a valid recipe
+
+            tokenizer, limit = load_tokenizer(recipe.model), load_position_limit(recipe.model)
+        report = describe.describe_recipe_data(recipe, tokenizer, position_limit=limit, rows=rows, progress=progress)
     except DataError as error:
         return replace(_describe_columns(recipe.sources, error, given), task=recipe.task.name, guessed=given.notes)
-    return replace(report, guessed=given.notes, command=given.command)
+    return replace(report, guessed=given.notes, command=given.format_command("train"))
 
 
 def try_task(
@@ -229,22 +229,11 @@ def load_for_description(given: Given) -> Recipe:
     return load_checked_recipe(values, given.overrides)
 
 
-def _describe(recipe: Recipe, given: Given, rows: int | None, progress: Progress | None) -> DataReport:
-    from seqfit.inspection import describe
-
-    if given.data is not None and given.model is None:
-        return describe.describe_recipe_data(recipe, None, rows=rows, progress=progress)
-    from seqfit.model import load_position_limit, load_tokenizer  # imports torch, so only for a valid recipe
-
-    tokenizer, limit = load_tokenizer(recipe.model), load_position_limit(recipe.model)
-    return describe.describe_recipe_data(recipe, tokenizer, position_limit=limit, rows=rows, progress=progress)
-
-
 def _describe_columns(sources: Sequence[SourceRecipe], error: SeqfitError, given: Given) -> DataReport:
     """Columns and first rows of data for which there is no recipe; if its rows can't be read either, the error."""
     from seqfit.inspection import describe
 
     try:
-        return replace(describe.describe_columns_only(sources, str(error)), command=given.command)
+        return replace(describe.describe_columns_only(sources, str(error)), command=given.format_command("train"))
     except SeqfitError:
         raise error from None

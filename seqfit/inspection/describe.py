@@ -71,10 +71,10 @@ def describe_recipe_data(
     """Describe every split; `rows` limits the rows of each source and split."""
     unlimited, show = _remove_limits(recipe, rows), progress or (lambda what, done, total: None)
     if tokenizer is None:
-        read = read_words(unlimited, show)
-        reports = [_describe_word_split(recipe.task, name, split) for name, split in read.splits.items()]
-        overlaps = _describe_overlaps(read.splits, {name: split.hashes for name, split in read.splits.items()})
-        report = _assemble(recipe, None, reports, overlaps, read.events, read.left_out)
+        splits, events, left_out = read_words(unlimited, show)
+        reports = [_describe_word_split(recipe.task, name, split) for name, split in splits.items()]
+        overlaps = _describe_overlaps(splits, {name: split.hashes for name, split in splits.items()})
+        report = _assemble(recipe, None, reports, overlaps, events, left_out)
     else:
         report = _describe_tokens(recipe, unlimited, tokenizer, position_limit, show)
     tables = _find_tables(recipe.sources, build_task(recipe.task).named_columns())

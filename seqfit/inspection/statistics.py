@@ -1,6 +1,6 @@
 """Statistics of a data set: lengths, repeated rows, lost characters, classes. Arrays in, values out.
 
-Lengths: summary, histogram, the effect of limits, and what batching pads.
+Lengths: summary, histogram, the effect of limits, and what batching pads:
 
     lengths 3 5 4 20, batches of 2            tokens computed    per real token (32)
     max_length  (all to 20)                   80                 2.50
@@ -8,8 +8,7 @@ Lengths: summary, histogram, the effect of limits, and what batching pads.
     grouped     [3 4] [5 20]  (sorted)        8 + 40             1.50
     packed      no padding                    32                 1.00
 
-Repeated rows, in one split or in train and an evaluation split. A row is 24 bytes of hashes, so a million rows take
-24 MB whatever their texts.
+Repeated rows, in one split or in train and an evaluation split, by 24 bytes of hashes per row:
 
     train       (a, 1) (a, 1) (a, 2) (b, 3)      same pair: 1 row     sources with several targets: 1 (a)
     validation  (b, 9) (c, 4)                    same source as in train: 1 (b)
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
 
 LengthArray = npt.NDArray[np.integer]
 _Rows = npt.NDArray[np.int64]
-
 _BINS = 24  # as many as fit on a terminal and a phone
 _KEPT_SHARES = (0.9, 0.95, 0.99, 1.0)
 _WINDOW_BATCHES = 50  # grouped batches are sorted within windows, as is usual, so that the order stays random
@@ -96,10 +94,7 @@ def summarise_lengths(lengths: LengthArray, limit: int | None, already_truncated
 
 
 def summarise_splits(splits: Mapping[str, TokenizedSplit]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Split -> source and target -> the summary as plain values, of the tokens that are trained on.
-
-    A classifier's targets, which are not text, and empty splits are left out.
-    """
+    """Split -> side -> summary of what is trained on; a classifier's targets and empty splits are left out."""
     summaries: dict[str, dict[str, dict[str, Any]]] = {}
     for name, split in splits.items():
         sides = {

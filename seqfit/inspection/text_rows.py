@@ -131,14 +131,8 @@ def _find_cause(error: SeqfitError, row_id: str) -> str:
     return cause if isinstance(cause, str) else str(error).partition(". ")[0].removeprefix(f"Row {row_id} has ")
 
 
-@dataclass(frozen=True)
-class WordData:
-    splits: dict[str, WordSplit]  # that have rows
-    events: list[str]
-    left_out: list[LeftOut]
-
-
-def read_words(recipe: Recipe, progress: Progress) -> WordData:
+def read_words(recipe: Recipe, progress: Progress) -> tuple[dict[str, WordSplit], list[str], list[LeftOut]]:
+    """The splits that have rows, the events of reading them, and the rows that can't be used."""
     task = build_task(recipe.task)
     found = _find_splits(recipe, task, progress)
     splits: dict[str, WordSplit] = {}
@@ -150,7 +144,7 @@ def read_words(recipe: Recipe, progress: Progress) -> WordData:
             splits[name] = WordSplit(name, parts, task, progress)
     left_out = [entry for split in splits.values() for entry in split.left_out]
     unique = list(dict.fromkeys(events))  # events of a file come once for each of its splits
-    return WordData({name: split for name, split in splits.items() if len(split)}, unique, left_out)
+    return {name: split for name, split in splits.items() if len(split)}, unique, left_out
 
 
 def _find_splits(recipe: Recipe, task: Task, progress: Progress | None) -> list[SourceSplits]:

@@ -14,9 +14,6 @@ The one idea: labels are compared without case and white space, and a value that
     classify, labels yes no          ClassifierHead(("yes", "no"), "single_label_classification")    one of them
     multilabel, labels joy anger     ClassifierHead(("joy", "anger"), "multi_label_classification")  any of them
     regression                       ClassifierHead(("score",), "regression")                        a number
-
-`Task.find_label_problems` reports label counts that train without an error but not as intended: a column of scores as
-classes, a file with only one class.
 """
 
 from __future__ import annotations

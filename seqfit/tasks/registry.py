@@ -59,10 +59,7 @@ def default_metrics_of(name: str) -> tuple[str, ...] | None:
 
 
 def find_task_mistakes(task: TaskRecipe | Mapping[str, Any]) -> list[Mistake]:
-    """Templates that break the grammar, missing and unused fields, and mistakes in labels.
-
-    Of values that the schema refuses, only the templates are checked.
-    """
+    """All mistakes beyond the schema; of values that the schema refuses, only the templates are checked."""
     try:
         task = TaskRecipe.model_validate(task)
     except ValidationError:

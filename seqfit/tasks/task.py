@@ -98,8 +98,7 @@ class Task:
         return tuple(dict.fromkeys(p for one in templates for p in columns_of(one, required_only=True)))
 
     def check_columns(self, columns: Collection[str]) -> None:
-        """Raise DataError if no row has an optional column, which `[[ ]]` or task.missing_target would leave out
-        silently.
+        """Raise DataError for an optional column that no row has: [[ ]] or missing_target would leave it out silently.
 
         A template with a required column that does not exist is skipped: another one may be for this data.
         """

@@ -98,10 +98,7 @@ def render_items(template: str, row: TemplateRow) -> list[str] | None:
 
 
 def has_columns(template: str, row: TemplateRow) -> bool:
-    """Whether the row has every column outside `[[ ]]`.
-
-    None counts as lacking: if files with different columns are read into one table, Arrow fills in None.
-    """
+    """Whether the row has every column outside `[[ ]]`; None, which Arrow fills in for other files' columns, is not."""
     for path in columns_of(template, required_only=True):
         try:
             if _look_up(path, row) is None:
