@@ -57,7 +57,6 @@ class MicroBatchRule:
         return len(source_lengths) * sum(shape) - int(source_lengths.sum()) - int(target_lengths.sum())
 
     def count_packed(self, tokens: int) -> int:
-        """The fewest packed micro-batches of so many real tokens."""
         return max(1, math.ceil(tokens / self.tokens))
 
     def split(

@@ -90,7 +90,6 @@ def knows_header(error: HeaderUnsure, named: Collection[str]) -> bool:
 
 
 def not_empty(rows: Iterator[DataRow], name: str) -> Iterator[DataRow]:
-    """The rows; a DataError if there are none."""
     first = next(rows, None)
     if first is None:
         raise DataError(

@@ -53,7 +53,6 @@ class JsonStream:
 
     @property
     def position(self) -> int:
-        """Characters read so far."""
         return self._gone + self._at
 
     def peek(self) -> str:
@@ -67,7 +66,6 @@ class JsonStream:
                 return ""
 
     def take(self, expected: str) -> None:
-        """Skips one of the expected characters."""
         found = self.peek()
         if not found or found not in expected:
             wanted = " or ".join(f"'{char}'" for char in expected)
@@ -175,7 +173,6 @@ class _Member:
 
 
 def find_json_layout(path: Path, encoding: str = "auto") -> JsonLayout:
-    """Where the rows are; reads as much of the file as that takes."""
     status = path.stat()
     return _find_layout(path, status.st_size, status.st_mtime_ns, encoding)
 
@@ -280,7 +277,6 @@ def _plain_type(value: Any) -> str:
 
 
 def read_json_rows(path: Path, encoding: str = "auto", keys: Sequence[str] = ()) -> Iterator[DataRow]:
-    """The rows of a file; `keys` chooses among several lists."""
     layout = find_json_layout(path, encoding)
     stream = JsonStream(path, encoding)
     match layout.kind:

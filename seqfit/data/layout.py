@@ -12,6 +12,7 @@ with the same layout.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
@@ -91,21 +92,15 @@ def detect_format(path: Path, encoding: str = "auto") -> str:
     """The format by content; the extension only decides between readings of the same text."""
     require_file(path)
     found, hinted = recognise_format(path, encoding), ENDINGS.get(ending(path), "")
-    if found == "json" and hinted == "jsonl" and _is_json(next(read_text_lines(path, encoding), "")):
-        return "jsonl"  # with a single line
+    if found == "json" and hinted == "jsonl":
+        with contextlib.suppress(ValueError):
+            json.loads(next(read_text_lines(path, encoding), ""))
+            return "jsonl"  # with a single line
     if found == "json":
         return "squad" if is_squad(path, encoding) else "json"
     if found in ("separated", "labelled", "text"):
         return hinted if hinted in ("csv", "tsv", "psv", "json", "jsonl") else "csv" if hinted else found
     return found
-
-
-def _is_json(line: str) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
 
 
 def find_layout(path: Path, options: FileOptions) -> FileLayout:

@@ -132,9 +132,9 @@ def _known_codec(stated: str) -> str:
 
 def _line_end(head: bytes, name: str) -> str:
     r"""Files of old Macs end their lines in \r, and then have no \n."""
-    text = head.decode(name, "ignore") if name.startswith(("utf-16", "utf_16", "utf-32", "utf_32")) else head
-    cr, lf = ("\r", "\n") if isinstance(text, str) else (b"\r", b"\n")
-    return "\r" if cr in text and lf not in text else "\n"  # type: ignore[operator]
+    is_wide = name.startswith(("utf-16", "utf_16", "utf-32", "utf_32"))
+    text = head.decode(name if is_wide else "latin-1", "ignore")
+    return "\r" if "\r" in text and "\n" not in text else "\n"
 
 
 def _find_wide(head: bytes) -> str | None:

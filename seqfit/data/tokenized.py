@@ -224,7 +224,6 @@ class PreparedData:
 
 
 def _open_rows(folder: Path) -> tuple[mmap.mmap, list[Any]]:
-    """The mapped file and its Arrow batches."""
     import pyarrow as pa
 
     try:

@@ -323,14 +323,12 @@ def _cell(path: str, row: TemplateRow) -> tuple[str, int] | None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is text, a number, None, or a list of them."""
     if isinstance(value, list):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, str | int | float)
 
 
 def to_number(text: str) -> float | None:
-    """With a decimal point or comma."""
     try:
         return float(text.strip().replace(",", "."))
     except ValueError:

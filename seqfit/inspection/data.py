@@ -109,7 +109,12 @@ def find_given(
             "Leave one of them out, or change the recipe's data with data.path=FILE",
         )
     if data is not None:
-        return _place_data(data, overrides, task, model)
+        named, _ = apply_overrides({}, [word for word in overrides if word.startswith("model.")])
+        model = model or named.get("model", {}).get("path") or named.get("model", {}).get("name")
+        if isinstance(data, str | Path):
+            return Given({}, tuple(overrides), Path(data).stem, str(data), task, model)
+        stored = store_data(data)
+        return Given({}, (f"data.label={stored.label}", *overrides), stored.label, str(stored.path), task, model)
     if recipe is None or task is not None or model is not None:
         raise RecipeError(
             "no recipe is given" if recipe is None else "a recipe is given together with --task or --model",
@@ -153,16 +158,6 @@ def _is_data(given: object, command: str, *, has_model: bool) -> bool:
         return is_in_memory(given) or not isinstance(given, Mapping)
     hub: tuple[Literal["hub"], ...] = ("hub",) if has_model or command == "data" else ()
     return resolve(given, ("recipe", "run", "data", "folder", *hub), command).kind not in ("recipe", "run")
-
-
-def _place_data(data: Data, overrides: Sequence[str], task: str | None, model: str | None) -> Given:
-    given_model, _ = apply_overrides({}, [word for word in overrides if word.startswith("model.")])
-    stated = given_model.get("model", {})
-    model = model or stated.get("path") or stated.get("name")
-    if isinstance(data, str | Path):
-        return Given({}, tuple(overrides), Path(data).stem, str(data), task, model)
-    stored = store_data(data)
-    return Given({}, (f"data.label={stored.label}", *overrides), stored.label, str(stored.path), task, model)
 
 
 def describe_data(

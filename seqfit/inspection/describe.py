@@ -69,7 +69,13 @@ def describe_recipe_data(
     progress: Progress | None = None,
 ) -> DataReport:
     """Describe every split; `rows` limits the rows of each source and split."""
-    unlimited, show = _remove_limits(recipe, rows), progress or (lambda what, done, total: None)
+    task = recipe.task.model_copy(update={"max_source_tokens": None, "max_target_tokens": None})
+    sources = list(recipe.sources)
+    if rows is not None:
+        limits = [{split: min(rows, source.limit.get(split, rows)) for split in SPLITS} for source in sources]  # type: ignore[call-overload]
+        sources = [source.model_copy(update={"limit": limit}) for source, limit in zip(sources, limits, strict=True)]
+    unlimited = recipe.model_copy(update={"task": task, "data": sources})
+    show = progress or (lambda what, done, total: None)
     if tokenizer is None:
         splits, events, left_out = read_words(unlimited, show)
         reports = [_describe_word_split(recipe.task, name, split) for name, split in splits.items()]
@@ -84,7 +90,6 @@ def describe_recipe_data(
 
 
 def describe_columns_only(sources: Sequence[SourceRecipe], open_question: str) -> DataReport:
-    """Columns and first rows of data for which there is no task."""
     tables = _find_tables(sources)
     return DataReport(
         description="",
@@ -213,7 +218,6 @@ def _measure_limits(source: LengthArray, target: LengthArray, unit: LengthUnit) 
 def _describe_overlaps(
     splits: Mapping[str, TokenizedSplit] | Mapping[str, WordSplit], hashes: Mapping[str, RowHashes]
 ) -> list[Overlap]:
-    """Of each evaluation split with train."""
     overlaps: list[Overlap] = []
     train = hashes.get("train")
     for name, own in hashes.items():
@@ -337,15 +341,6 @@ class _SplitDescription:
         if len(tokens) <= _HEAD + _TAIL:
             return TokenView(tokens, 0, ())
         return TokenView(tokens[:_HEAD], len(tokens) - _HEAD - _TAIL, tokens[-_TAIL:])
-
-
-def _remove_limits(recipe: Recipe, rows: int | None) -> Recipe:
-    task = recipe.task.model_copy(update={"max_source_tokens": None, "max_target_tokens": None})
-    sources = list(recipe.sources)
-    if rows is not None:
-        limits = [{split: min(rows, source.limit.get(split, rows)) for split in SPLITS} for source in sources]  # type: ignore[call-overload]
-        sources = [source.model_copy(update={"limit": limit}) for source, limit in zip(sources, limits, strict=True)]
-    return recipe.model_copy(update={"task": task, "data": sources})
 
 
 def _spread(count: int, wanted: int) -> list[int]:

@@ -246,7 +246,6 @@ def _find_language(values: Mapping[str, Any], rows: list[TemplateRow]) -> str | 
 
 
 def _guess_kind(model: str | None) -> tuple[str, str]:
-    """classifier or text-to-text, and the reason."""
     config = Path(model or "").expanduser() / "config.json"
     name, reason, has_decoder = model or "", "by its name", False
     if model is not None and config.is_file():

@@ -49,7 +49,6 @@ def is_in_memory(given: object) -> bool:
 
 
 def store_data(given: object) -> Stored:
-    """Write the data to the cache, unless it is there."""
     parts = dict(given) if isinstance(given, Mapping) else {"data": given}
     names = {name: name if name == "data" else str(name_words.split_of(name)) for name in parts}
     tables = _as_whole_numbers({names[name]: _build_table(part) for name, part in parts.items()}, parts)

@@ -123,8 +123,6 @@ class TokenUse:
 
 @dataclass(frozen=True, slots=True)
 class LostCharacter:
-    """A character that does not come back when text is encoded and decoded."""
-
     character: str
     name: str
     count: int
@@ -206,15 +204,12 @@ class SplitReport:
 
     @property
     def sides(self) -> list[tuple[str, LengthSummary]]:
-        """Source and, unless it is a classifier's, target."""
         sides = (("source", self.source), ("target", self.target))
         return [(side, lengths) for side, lengths in sides if lengths is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class HumanBaseline:
-    """What a person scored on some rows of a split, by the task's metrics."""
-
     split: str
     rows: int
     scores: dict[str, float]
@@ -224,8 +219,6 @@ class HumanBaseline:
 
 @dataclass(frozen=True, slots=True)
 class DataReport:
-    """All splits, their overlaps, and what to do about problems."""
-
     description: str
     data: tuple[str, ...]
     tokenizer: str | None  # None: lengths are in words

@@ -269,7 +269,6 @@ class LossCount:
         return texts
 
     def summarise(self) -> RoundTrip:
-        """The lost characters, by the number of rows."""
         lost = [
             LostCharacter(character, name_character(character), self._characters[character], rows / self._rows)
             for character, rows in self._rows_by_character.most_common(_MOST_SHOWN)

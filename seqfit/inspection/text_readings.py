@@ -31,8 +31,6 @@ class Reading:
 
 @dataclass(frozen=True)
 class FoundReading:
-    """The best reading and, if it is not certain, the second best and the doubt."""
-
     best: Reading
     other: Reading | None = None
     doubt: str | None = None

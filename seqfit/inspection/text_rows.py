@@ -48,8 +48,6 @@ def count_text_words(text: str) -> int:
 
 
 class WordSplit:
-    """The usable rows of one split over all sources."""
-
     def __init__(self, name: str, parts: Sequence[SourceSplits], task: Task, progress: Progress) -> None:
         self._name = name
         self._parts = parts
@@ -166,7 +164,6 @@ Ask = Callable[[TryQuestion], str | None]
 
 
 def run_tryout(recipe: Recipe, rows: int, ask: Ask, progress: Progress | None = None) -> HumanBaseline:
-    """Ask for answers to some rows, chosen by the recipe's seed, and score them."""
     task = build_task(recipe.task)
     split, examples = _choose_rows(recipe, task, rows, progress)
     choices = tuple(recipe.task.label_values)

@@ -74,8 +74,6 @@ class LabelTask(Task):
 
 
 class ClassifyTask(LabelTask):
-    """Classes: the target text is the label; a classifier predicts its index."""
-
     default_metrics = ("accuracy", "macro_f1")
     main_score = "accuracy"
 
@@ -115,8 +113,6 @@ class ClassifyTask(LabelTask):
 
 
 class MultilabelTask(LabelTask):
-    """Any number of labels per row, joined in the order of task.labels; a classifier predicts yes or no for each."""
-
     default_metrics = ("micro_f1", "macro_f1", "subset_accuracy")
     main_score = "micro_f1"
     label_type = "list<bool>"
@@ -201,7 +197,6 @@ class RegressionTask(Task):
     label_type = "double"
 
     def label_of(self, row: TemplateRow, row_id: str = "?") -> float:
-        """The number, or the mean of the annotators' numbers."""
         numbers: list[float] = []
         for text in self._entries(row, row_id):
             number = read_score(text)
@@ -267,7 +262,6 @@ class ClassifierHead:
 
 
 def head_of(task: TaskRecipe) -> ClassifierHead | None:
-    """The head of a task that a classifier can do, else None."""
     if task.name not in task.HEAD_TASKS:
         return None
     labels = ("score",) if task.name == "regression" else tuple(task.label_values)

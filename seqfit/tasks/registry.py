@@ -137,7 +137,6 @@ def _find_missing_fields(task: TaskRecipe) -> Iterator[Mistake]:
 
 
 def _find_missing_target_mistakes(task: TaskRecipe) -> Iterator[Mistake]:
-    """The text that replaces a missing target must be a valid target."""
     given = task.missing_target
     if given is None:
         return
