@@ -71,8 +71,7 @@ _TAG = re.compile(r"[BIESLU]-\S+")
 
 
 def recognise_format(path: Path, encoding: str = "auto") -> str:
-    found = _recognise_binary(path)
-    if found is not None:
+    if (found := _recognise_binary(path)) is not None:
         return found
     text = read_beginning(path, encoding, _SAMPLE_CHARACTERS)
     every = text.split("\r" if "\r" in text and "\n" not in text else "\n")

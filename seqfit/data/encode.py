@@ -296,8 +296,7 @@ class _QuickTrie:
 
 
 def _find_backend(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """The Rust tokenizer if the tokenizer's call only passes texts to it. None if it is written in Python, its class
-    does more in a call, or it has different modes for sources and targets."""
+    """The Rust tokenizer, if the tokenizer's call only passes texts to it, in one mode for sources and targets."""
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
     kind = type(tokenizer)

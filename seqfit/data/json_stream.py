@@ -446,14 +446,12 @@ def is_squad(path: Path, encoding: str = "auto") -> bool:
         opening = stream.peek()
         if opening == "[" and key == "data":
             first = next(stream.items(), None)
-            return isinstance(first, dict) and "paragraphs" in first and _has_questions(first["paragraphs"])
+            if not isinstance(first, dict) or "paragraphs" not in first:
+                return False
+            parts = [part for part in first["paragraphs"] if isinstance(part, dict)]
+            questions = [question for part in parts for question in part.get("qas", ())]
+            return all(isinstance(one, dict) and "question" in one for one in questions)  # other keys need data.each
         if opening in "[{":
             return False
         stream.value()
     return False
-
-
-def _has_questions(paragraphs: Any) -> bool:
-    """Whether the questions have SQuAD's own keys; other keys need data.each."""
-    questions = [one for part in paragraphs if isinstance(part, dict) for one in part.get("qas", ())]
-    return not questions or all(isinstance(one, dict) and "question" in one for one in questions)

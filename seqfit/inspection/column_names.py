@@ -1,10 +1,8 @@
 """Column names: names -> roles, languages, pairs.
 
-    Name.of("airlineSentiment_2")   plain "airline_sentiment", words {airline, sentiment}, last "sentiment", number "2"
-    score_role(Name.of("reviewText"), "text") > 0.8      "text" itself is near 1, "text_of_the_mail" 0.6, "foo" 0
-    find_languages(["en", "fra_Latn"])  -> {"en": "English", "fra_Latn": "French"}
-
-The words themselves are in `seqfit.data.name_words`.
+Name.of("airlineSentiment_2")   plain "airline_sentiment", words {airline, sentiment}, last "sentiment", number "2"
+score_role(Name.of("reviewText"), "text") > 0.8      "text" itself is near 1, "text_of_the_mail" 0.6, "foo" 0
+find_languages(["en", "fra_Latn"])  -> {"en": "English", "fra_Latn": "French"}
 """
 
 from __future__ import annotations

@@ -144,6 +144,21 @@ def profile_columns(rows: Sequence[TemplateRow]) -> list[ColumnProfile]:
     return _find_containers(_mark_second_forms(columns, rows), rows)
 
 
+def rank_named(columns: Sequence[ColumnProfile], role: str) -> list[ColumnProfile]:
+    found = [c for c in columns if score_role(c.name, role) >= 0.6]
+    return sorted(found, key=lambda column: -score_role(column.name, role))
+
+
+def find_named(columns: Sequence[ColumnProfile], role: str, least: float = 0.6) -> ColumnProfile | None:
+    """The column whose name says the role most clearly; the first of equals."""
+    found = [c for c in columns if score_role(c.name, role) >= least and c.not_text is None]
+    return max(found, key=lambda column: score_role(column.name, role), default=None)
+
+
+def length_of(column: ColumnProfile) -> float:
+    return column.mean_chars
+
+
 def _paths(value: Any, inside: str = "", depth: int = 3) -> Iterator[str]:
     """The paths to plain values and lists of them: 'id', 'answers.text', 'question.choices.text'."""
     for name, held in value.items():

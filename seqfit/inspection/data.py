@@ -6,9 +6,6 @@ In: a command-line argument or a Python object, and the options --data, --task a
     read_given("demo", ["train.steps=3"])                      Given("demo", ["train.steps=3"], name="demo")
     read_given("my.csv", model="google/mt5-small", task="qa")  Given({"model": ..., "task": ...}, name="my", notes=...)
     read_given(None, data=frame, model=..., task="qa")         the same, with data.path in the cache
-
-`describe_data` makes a `DataReport` of it. If no recipe can be guessed, the report has the columns and first rows, and
-the open question.
 """
 
 from __future__ import annotations

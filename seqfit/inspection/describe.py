@@ -7,8 +7,6 @@ text does not say how much was lost; the effect of a limit is then computed from
     report = describe_recipe_data(load_recipe("t5-gsm8k"), tokenizer)
     report.splits[0].source.p95     104
     report.findings                 ("the tokenizer loses '{' in 3.1% of the train rows: ...",)
-
-Without a tokenizer lengths are in words, and what only a tokenizer knows is left out.
 """
 
 from __future__ import annotations

@@ -118,10 +118,15 @@ def _list_columns(given: Any) -> list[tuple[str, Any]]:
         levels = [n for n, name in enumerate(given.index.names) if name is not None and name not in given.columns]
         index = [(given.index.names[level], given.index.get_level_values(level)) for level in levels]
         return _name_apart([*index, *((name, given.iloc[:, n]) for n, name in enumerate(given.columns))])
+    if library == "datasets" and kind == "Dataset":
+        table = given.with_format("arrow")[:]
+        columns: dict[str, Any] = {name: table.column(name) for name in table.column_names}
+        for name, values in columns.items():  # integers of a ClassLabel column become their names, as in a Hub data set
+            if (labels := getattr(given.features[name], "names", None)) is not None:
+                columns[name] = [None if n is None or n < 0 else labels[n] for n in values.to_pylist()]
+        return _name_apart(list(columns.items()))
     if library == "polars" and kind in ("DataFrame", "LazyFrame"):
         given = (given.collect() if kind == "LazyFrame" else given).to_arrow()
-    elif library == "datasets" and kind == "Dataset":
-        return _list_dataset_columns(given)
     elif isinstance(given, pa.RecordBatch):
         given = pa.Table.from_batches([given])
     elif isinstance(given, pa.RecordBatchReader):
@@ -133,20 +138,6 @@ def _list_columns(given: Any) -> list[tuple[str, Any]]:
             "Convert it to one of these; list(...) converts an iterator of dicts",
         )
     return _name_apart(list(zip(given.column_names, given.columns, strict=True)))
-
-
-def _list_dataset_columns(dataset: Any) -> list[tuple[str, Any]]:
-    """Integers of a ClassLabel column become their names, as in a Hub data set."""
-    table = dataset.with_format("arrow")[:]
-    columns = []
-    for name in table.column_names:
-        values: Any = table.column(name)
-        labels = getattr(dataset.features[name], "names", None)
-        if labels is not None:
-            numbers = values.to_pylist()
-            values = [None if number is None or number < 0 else labels[number] for number in numbers]
-        columns.append((name, values))
-    return _name_apart(columns)
 
 
 def _name_apart(columns: Sequence[tuple[object, Any]]) -> list[tuple[str, Any]]:

@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.column_names import AGREED, score_role
-from seqfit.inspection.columns import ColumnProfile, to_number
-from seqfit.inspection.text_readings import TITLES, FoundReading, Hints, Missing, Reading, length_of
+from seqfit.inspection.columns import ColumnProfile, length_of, to_number
+from seqfit.inspection.text_readings import TITLES, FoundReading, Hints, Missing, Reading
 from seqfit.tasks import TemplateRow, columns_of, render_list, render_template
 
 _CLEAR = 0.35  # the margin of the best label column over the second

@@ -38,10 +38,7 @@ _FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class LengthSummary:
-    """Lengths of one side of a split, before truncation.
-
-    Bin i, with the label `bins[i]`, holds the lengths from `edges[i]` up to, but not including, `edges[i + 1]`.
-    """
+    """Before truncation. Bin i, with the label `bins[i]`, holds lengths from `edges[i]` to below `edges[i + 1]`."""
 
     minimum: int
     mean: float

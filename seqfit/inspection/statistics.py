@@ -68,10 +68,7 @@ _RANGES = 10  # of a regression's targets
 
 
 def summarise_lengths(lengths: LengthArray, limit: int | None, already_truncated: int = 0) -> LengthSummary:
-    """The distribution of lengths, and how many rows a limit truncates.
-
-    `already_truncated` rows were truncated before, because the model has no positions beyond the longest length here.
-    """
+    """`already_truncated` rows were truncated before, because the model has no positions beyond the longest length."""
     if already_truncated:
         limit = min(limit or int(lengths.max()), int(lengths.max()))
     truncated_rows = 0 if limit is None else max(already_truncated, int((lengths > limit).sum()))
@@ -182,12 +179,9 @@ def _padded_tokens(source: LengthArray, target: LengthArray, order: _Rows, batch
 
 def _round_width(at_least: float) -> int:
     """The next of 1, 2, 5, 10, 20, 25, 50, 100, 200, 250, ..."""
-    power = 1
-    while True:
-        for width in (power, 2 * power, 5 * power // 2, 5 * power):
-            if width >= at_least:
-                return width
-        power *= 10
+    powers = (int(10**exponent) for exponent in itertools.count())
+    widths = (width for power in powers for width in (power, 2 * power, 5 * power // 2, 5 * power))
+    return next(width for width in widths if width >= at_least)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seqfit.inspection.column_names import find_direction, find_languages, pair_order, score_role
-from seqfit.inspection.columns import ColumnProfile
+from seqfit.inspection.columns import ColumnProfile, find_named, length_of, rank_named
 
 TITLES = {"title", "titles", "headline", "subject", "titulo", "titre", "titel"}
 _SUMMARY_WORDS = {
@@ -52,21 +52,6 @@ class Hints:
 
 class Missing(Exception):
     """No column has these roles, which are its `args`."""
-
-
-def rank_named(columns: Sequence[ColumnProfile], role: str) -> list[ColumnProfile]:
-    found = [c for c in columns if score_role(c.name, role) >= 0.6]
-    return sorted(found, key=lambda column: -score_role(column.name, role))
-
-
-def find_named(columns: Sequence[ColumnProfile], role: str, least: float = 0.6) -> ColumnProfile | None:
-    """The column whose name says the role most clearly; the first of equals."""
-    found = [c for c in columns if score_role(c.name, role) >= least and c.not_text is None]
-    return max(found, key=lambda column: score_role(column.name, role), default=None)
-
-
-def length_of(column: ColumnProfile) -> float:
-    return column.mean_chars
 
 
 def find_summary(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:

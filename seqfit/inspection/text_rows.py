@@ -8,8 +8,6 @@ occurs), reads a text again when it is shown, and counts the rows that can't be 
 
 `run_tryout` lets a person do the task: rows of an evaluation split are shown, answers are typed, the task's metrics
 score them. A person who scores 40 on ten rows knows that the labels or the metric are not what they seem.
-
-    ask(TryQuestion(example, 1, 10, choices=())) -> "Oslo"; "" is an answer as well, None ends the session
 """
 
 from __future__ import annotations
@@ -160,7 +158,7 @@ class TryQuestion:
     choices: tuple[str, ...]
 
 
-Ask = Callable[[TryQuestion], str | None]
+Ask = Callable[[TryQuestion], str | None]  # "" is an answer as well, None ends the session
 
 
 def run_tryout(recipe: Recipe, rows: int, ask: Ask, progress: Progress | None = None) -> HumanBaseline:

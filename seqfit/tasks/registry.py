@@ -43,7 +43,6 @@ _OWNERS = {
     "choice_base": (("multiple-choice",), "It says how a target names one of the row's choices"),
 }
 _ANNOTATIONS = {"majority": ("classify", "multiple-choice"), "mean": ("regression",)}
-_ONE_REFERENCE = ("classify", "multilabel", "regression", "multiple-choice")
 
 
 def build_task(recipe: TaskRecipe) -> Task:
@@ -108,7 +107,7 @@ def _find_unused_fields(task: TaskRecipe) -> Iterator[Mistake]:
             f"{' and '.join(owners)} take the {task.annotations} of several annotators' values",
             f"Set task.annotations={fitting}" if fitting else "Remove task.annotations",
         )
-    if task.references is not None and task.name in _ONE_REFERENCE:
+    if task.references is not None and task.name in (*TaskRecipe.HEAD_TASKS, "multiple-choice"):
         yield _mistake(
             "references",
             f"{task.references} is given, but task.name is {task.name}",

@@ -111,10 +111,7 @@ class Task:
         check_known(fitting, columns, "A column inside [[ ]] may be empty in some rows, but must exist")
 
     def group_of(self, row: TemplateRow) -> str:
-        """Rows of one group stay in one split: the context that several questions share, or the source.
-
-        The context is any column of the template whose name starts with 'context': CONTEXTS, context_processed.
-        """
+        """Rows of one group stay in one split: they share the columns named 'context...' or, if none, the source."""
         template = choose_template(self.recipe.source, row)
         contexts = [path for path in columns_of(template) if path.lower().startswith("context")]
         text = " ".join(filter(None, (column_text(path, row) for path in contexts)))

@@ -289,16 +289,15 @@ class Example:
     """What training, evaluation and splitting need of one row.
 
     Target and references differ if the target is more than the answer: a math solution ends in its number, an
-    unanswerable question has the target 'unanswerable' and the reference ''. Examples of one group stay in one split.
-    Choices are those of a multiple-choice question, in the order of their letters.
+    unanswerable question has the target 'unanswerable' and the reference ''.
     """
 
     id: str
     source: str
     target: str
     references: tuple[str, ...]
-    group: str
-    choices: tuple[str, ...] = ()
+    group: str  # whose examples stay in one split
+    choices: tuple[str, ...] = ()  # of a multiple-choice question, in the order of their letters
 
 
 _NAMES = {"None": "", "nan": "", "True": "true", "False": "false"}
