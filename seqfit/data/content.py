@@ -245,11 +245,11 @@ def _weigh_cell(cell: str, values: Sequence[str]) -> tuple[int, str]:
         return 3, f"'{cell}' is above numbers"
     if _share(_SPECIAL, values) >= 0.9:
         if _SPECIAL.fullmatch(cell):
-            return -3, f"'{shorten(cell)}' is of the same kind as the values below it"
+            return -3, f"'{shorten_cell(cell)}' is of the same kind as the values below it"
         return (3, f"'{cell}' is above dates, addresses or lists") if _is_name(cell) else (0, "")
     counts = Counter(values)
     if cell in counts:
-        return -3, f"'{shorten(cell)}' occurs again in its column"
+        return -3, f"'{shorten_cell(cell)}' occurs again in its column"
     if is_known(cell) and not any(map(is_known, values[:20])):
         return 3, f"'{cell}' is a common column name"
     is_prose = median(map(len, values)) >= _SHORT_TEXT
@@ -257,7 +257,7 @@ def _weigh_cell(cell: str, values: Sequence[str]) -> tuple[int, str]:
     if is_prose and _is_name(cell) and len(cell) * 2.5 < median(map(len, values[:10])):
         return 2, f"'{cell}' is shorter than the texts below it"
     if len(cell.split()) >= _MANY_WORDS or len(cell) > _LONG_NAME or (is_prose and len(cell) >= _SHORT_TEXT):
-        return -2, f"'{shorten(cell)}' is a text like those below it"
+        return -2, f"'{shorten_cell(cell)}' is a text like those below it"
     if cell.endswith(_ENDS) and sum(value.endswith(_ENDS) for value in values) >= 0.3 * len(values):
         return -1, f"'{cell}' ends like a sentence, as do values below it"
     singles = sum(count == 1 for count in counts.values())
@@ -288,7 +288,7 @@ def _is_name(cell: str) -> bool:
     )
 
 
-def shorten(text: str, most: int = 30) -> str:
+def shorten_cell(text: str, most: int = 30) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

@@ -31,7 +31,7 @@ from seqfit.data.content import (
     name_columns,
     recognise_format,
     refuse_tokens,
-    shorten,
+    shorten_cell,
 )
 from seqfit.data.excel import read_sheet
 from seqfit.data.json_stream import find_json_layout, is_squad
@@ -272,11 +272,11 @@ def _classify_header(path: Path, first: list[str], below: list[list[str]], optio
 
 
 def _shown(fields: Sequence[str], most: int = 6) -> str:
-    return ", ".join([*(repr(shorten(field, 40)) for field in fields[:most]), *["…"][: len(fields) > most]])
+    return ", ".join([*(repr(shorten_cell(field, 40)) for field in fields[:most]), *["…"][: len(fields) > most]])
 
 
 def _assigned(names: Sequence[str], fields: Sequence[str], most: int = 4) -> str:
-    pairs = [f"{name}={shorten(field, 40)!r}" for name, field in zip(names, fields, strict=False)]
+    pairs = [f"{name}={shorten_cell(field, 40)!r}" for name, field in zip(names, fields, strict=False)]
     return ", ".join([*pairs[:most], *["…"][: len(pairs) > most]]) or "missing"
 
 
