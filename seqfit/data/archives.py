@@ -33,7 +33,6 @@ from seqfit.units import format_bytes
 COMPRESSED_ENDINGS = (".gz", ".bz2", ".xz", ".zst")
 ARCHIVE_ENDINGS = (".zip", ".tar", ".tgz", ".tbz2", ".txz")
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
-_HEAD_BYTES = _TAR_MAGIC_AT + len(_TAR_MAGIC)
 _OFFICE_FILES = {"[Content_Types].xml", "mimetype"}  # Excel, Word and OpenDocument files are zip archives as well
 
 
@@ -62,10 +61,8 @@ def reading(path: Path) -> Iterator[IO[bytes]]:
     try:
         with open_bytes(path) as file:
             yield file
-    except (EOFError, zlib.error, lzma.LZMAError) as error:
-        raise _corrupted(path, error) from error
-    except OSError as error:
-        if error.errno is not None:  # the disk, not the content
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk, not the content
             raise
         raise _corrupted(path, error) from error
 
@@ -77,7 +74,7 @@ def read_head(path: Path, size: int) -> bytes:
 
 def is_archive(path: Path) -> bool:
     """Whether the file is a zip or tar archive (compressed or not), and not an Excel or Word document."""
-    head = read_head(path, _HEAD_BYTES)
+    head = read_head(path, _TAR_MAGIC_AT + len(_TAR_MAGIC))
     if head.startswith(b"PK\x03\x04"):
         return not _OFFICE_FILES & set(zip_names(path))
     return head[_TAR_MAGIC_AT:] == _TAR_MAGIC

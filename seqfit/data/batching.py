@@ -57,7 +57,6 @@ class MicroBatchRule:
         return len(source_lengths) * sum(shape) - int(source_lengths.sum()) - int(target_lengths.sum())
 
     def count_packed(self, tokens: int) -> int:
-        """The fewest packed micro-batches of so many real tokens."""
         return max(1, math.ceil(tokens / self.tokens))
 
     def split(
@@ -147,10 +146,7 @@ def _round_up(length: int, multiple: int) -> int:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Cost of a token, of a pair of tokens in attention, and of an example regardless of its length.
-
-    The default, without knowledge of a model, counts tokens.
-    """
+    """Cost of a token, of a pair of tokens in attention, and of an example of any length; the default counts tokens."""
 
     source_token: float = 1.0
     target_token: float = 1.0

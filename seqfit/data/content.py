@@ -71,13 +71,17 @@ _TAG = re.compile(r"[BIESLU]-\S+")
 
 
 def recognise_format(path: Path, encoding: str = "auto") -> str:
-    found = _recognise_binary(path)
-    if found is not None:
+    if (found := _recognise_binary(path)) is not None:
         return found
     text = read_beginning(path, encoding, _SAMPLE_CHARACTERS)
     every = text.split("\r" if "\r" in text and "\n" not in text else "\n")
     lines = every[:SAMPLE_LINES]
-    _refuse_markup(path, text)
+    head = text[:2000].lstrip("\ufeff \t\r\n").lower()
+    if head.startswith(("<!doctype html", "<html")):
+        raise refuse(path, "a web page", "Download the file itself; on GitHub use its 'Raw' link")
+    is_xml = path.suffix.lower() in (".xml", ".sgm", ".sgml", ".tei", ".tmx", ".xliff") and head.startswith("<")
+    if is_xml or re.match(r"<\?xml|<[a-z][\w-]*( [^>]*)?>\s*<[a-z]", head):
+        raise refuse(path, "XML", f"Write one row per item to {_TABLES}, for example with pandas.read_xml")
     if path.suffix.lower() in _OTHERS:
         raise refuse(path, _OTHERS[path.suffix.lower()], _WRITE_TABLE)
     stripped = text.lstrip("\ufeff \t\r\n")
@@ -122,17 +126,6 @@ def _recognise_binary(path: Path) -> str | None:
     if controls > 0.05 * len(head) and not is_wide:
         raise refuse(path, "a binary file of an unknown kind", _WRITE_TABLE)
     return None
-
-
-def _refuse_markup(path: Path, text: str) -> None:
-    head = text[:2000].lstrip("\ufeff \t\r\n").lower()
-    if head.startswith(("<!doctype html", "<html")):
-        raise refuse(path, "a web page", "Download the file itself; on GitHub use its 'Raw' link")
-    is_xml = head.startswith("<?xml") or (
-        path.suffix.lower() in (".xml", ".sgm", ".sgml", ".tei", ".tmx", ".xliff") and head.startswith("<")
-    )
-    if is_xml or re.match(r"<[a-z][\w-]*( [^>]*)?>\s*<[a-z]", head):
-        raise refuse(path, "XML", f"Write one row per item to {_TABLES}, for example with pandas.read_xml")
 
 
 def _recognise_json(text: str) -> str | None:
@@ -252,11 +245,11 @@ def _weigh_cell(cell: str, values: Sequence[str]) -> tuple[int, str]:
         return 3, f"'{cell}' is above numbers"
     if _share(_SPECIAL, values) >= 0.9:
         if _SPECIAL.fullmatch(cell):
-            return -3, f"'{_short(cell)}' is of the same kind as the values below it"
+            return -3, f"'{shorten_cell(cell)}' is of the same kind as the values below it"
         return (3, f"'{cell}' is above dates, addresses or lists") if _is_name(cell) else (0, "")
     counts = Counter(values)
     if cell in counts:
-        return -3, f"'{_short(cell)}' occurs again in its column"
+        return -3, f"'{shorten_cell(cell)}' occurs again in its column"
     if is_known(cell) and not any(map(is_known, values[:20])):
         return 3, f"'{cell}' is a common column name"
     is_prose = median(map(len, values)) >= _SHORT_TEXT
@@ -264,7 +257,7 @@ def _weigh_cell(cell: str, values: Sequence[str]) -> tuple[int, str]:
     if is_prose and _is_name(cell) and len(cell) * 2.5 < median(map(len, values[:10])):
         return 2, f"'{cell}' is shorter than the texts below it"
     if len(cell.split()) >= _MANY_WORDS or len(cell) > _LONG_NAME or (is_prose and len(cell) >= _SHORT_TEXT):
-        return -2, f"'{_short(cell)}' is a text like those below it"
+        return -2, f"'{shorten_cell(cell)}' is a text like those below it"
     if cell.endswith(_ENDS) and sum(value.endswith(_ENDS) for value in values) >= 0.3 * len(values):
         return -1, f"'{cell}' ends like a sentence, as do values below it"
     singles = sum(count == 1 for count in counts.values())
@@ -295,8 +288,8 @@ def _is_name(cell: str) -> bool:
     )
 
 
-def _short(cell: str) -> str:
-    return cell if len(cell) <= 30 else f"{cell[:29]}…"
+def shorten_cell(text: str, most: int = 30) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def is_index(values: Sequence[str]) -> bool:

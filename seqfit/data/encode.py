@@ -46,10 +46,7 @@ def has_languages(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def language_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Code -> id of its token; empty for a tokenizer without codes.
-
-    M2M100 writes its codes as __en__ and takes them as en; PLBart does so and takes both.
-    """
+    """Code -> id of its token. M2M100 writes its codes as __en__ and takes them as en; PLBart takes both."""
     if not has_languages(tokenizer):
         return {}
     known: Any = tokenizer
@@ -180,7 +177,6 @@ class TextEncoder:
             )
 
     def check_row_language(self, code: str, field: str) -> None:
-        """Raise DataError if a row's code is not one of the tokenizer's."""
         if code not in self.codes:
             raise DataError(_unknown(f"The row's {field} is '{code}'", code, self._name, self.codes))
 
@@ -300,8 +296,7 @@ class _QuickTrie:
 
 
 def _find_backend(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """The Rust tokenizer if the tokenizer's call only passes texts to it. None if it is written in Python, its class
-    does more in a call, or it has different modes for sources and targets."""
+    """The Rust tokenizer, if the tokenizer's call only passes texts to it, in one mode for sources and targets."""
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
     kind = type(tokenizer)

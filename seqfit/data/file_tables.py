@@ -134,30 +134,20 @@ def build_parallel_table(source: SourceRecipe, found: ParallelSet, others: Seque
     return DataTable(name, files, lambda: read_parallel_files(found.files, source.encoding), find_notes)
 
 
-class HubSplit:
-    def __init__(self, dataset: Any, *notes: str) -> None:
-        self._dataset = dataset
-        self.notes = notes
+def read_hub_rows(dataset: Any) -> Iterator[DataRow]:
+    from datasets import ClassLabel
 
-    @property
-    def files(self) -> list[Path]:
-        """The Arrow files of the split; their content identifies the data set's version."""
-        return [Path(file["filename"]) for file in self._dataset.cache_files]
-
-    def rows(self) -> Iterator[DataRow]:
-        from datasets import ClassLabel
-
-        labels = {name: kind for name, kind in self._dataset.features.items() if isinstance(kind, ClassLabel)}
-        for row in self._dataset:
-            for name, kind in labels.items():
-                # -1 and None mean "no label" in data sets whose test labels are secret
-                if row[name] is not None and row[name] >= 0:
-                    row[name] = kind.int2str(row[name])
-            yield row
+    labels = {name: kind for name, kind in dataset.features.items() if isinstance(kind, ClassLabel)}
+    for row in dataset:
+        for name, kind in labels.items():
+            # -1 and None mean "no label" in data sets whose test labels are secret
+            if row[name] is not None and row[name] >= 0:
+                row[name] = kind.int2str(row[name])
+        yield row
 
 
-def load_hub_splits(name: str, config: str | None) -> dict[str, HubSplit]:
-    """All splits, by the data set's own names."""
+def load_hub_splits(name: str, config: str | None) -> dict[str, DataTable]:
+    """All splits, by the data set's own names. The content of their Arrow files identifies the data set's version."""
     from datasets.exceptions import DatasetsError
 
     use_hub()
@@ -172,19 +162,23 @@ def load_hub_splits(name: str, config: str | None) -> dict[str, HubSplit]:
             "A Hub data set is downloaded once, which needs the network, its exact name and its configuration",
             "Set data.path to a local file or folder, or correct data.hub and data.hub_config",
         ) from error
-    return {split: HubSplit(dataset, *notes) for split, dataset in loaded.items()}
+    tables: dict[str, DataTable] = {}
+    for split, dataset in loaded.items():
+        files = tuple(Path(file["filename"]) for file in dataset.cache_files)
+        tables[split] = DataTable(f"{name}, {split}", files, partial(read_hub_rows, dataset), lambda: notes)
+    return tables
 
 
-def _load(name: str, config: str | None) -> tuple[Any, list[str]]:
+def _load(name: str, config: str | None) -> tuple[Any, tuple[str, ...]]:
     """The data set, with a note if it is the Hub's conversion of a script, which `datasets` no longer runs."""
     from datasets import load_dataset
 
     try:
-        return load_dataset(name, config), []
+        return load_dataset(name, config), ()
     except RuntimeError as error:
         if "scripts are no longer supported" not in str(error):
             raise
-    return load_dataset(name, config, revision=_CONVERTED), [f"{name} is a script; read from its branch {_CONVERTED}"]
+    return load_dataset(name, config, revision=_CONVERTED), (f"{name} is a script; read from its branch {_CONVERTED}",)
 
 
 def find_hub_tables(source: SourceRecipe) -> dict[str, DataTable]:
@@ -199,12 +193,7 @@ def find_hub_tables(source: SourceRecipe) -> dict[str, DataTable]:
                 f"Set data.splits.{split} to one of them",
                 hint=did_you_mean(own, loaded),
             )
-    return {
-        split: DataTable(
-            f"{name}, {own}", tuple(loaded[own].files), loaded[own].rows, partial(getattr, loaded[own], "notes")
-        )
-        for split, own in wanted.items()
-    }
+    return {split: loaded[own] for split, own in wanted.items()}
 
 
 def _hub_names(source: SourceRecipe, name: str, own_names: list[str]) -> dict[str, str]:

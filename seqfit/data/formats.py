@@ -90,7 +90,6 @@ def knows_header(error: HeaderUnsure, named: Collection[str]) -> bool:
 
 
 def not_empty(rows: Iterator[DataRow], name: str) -> Iterator[DataRow]:
-    """The rows; a DataError if there are none."""
     first = next(rows, None)
     if first is None:
         raise DataError(
@@ -182,10 +181,8 @@ def _read_labelled(lines: Iterator[str]) -> Iterator[DataRow]:
     is_multiple = any(line.split(maxsplit=2)[1:2] and line.split()[1].startswith("__label__") for line in beginning)
     for number, line in enumerate(itertools.chain(beginning, lines), 1):
         words = line.rstrip("\r\n").split(maxsplit=1)
-        if number == 1 and words and words[0].lower() in ("label", "class", "category"):
-            continue  # the header
-        if not words:
-            continue
+        if not words or (number == 1 and words[0].lower() in ("label", "class", "category")):
+            continue  # a blank line or the header
         labels: list[str] = []
         text = line.strip()
         while text.startswith("__label__"):

@@ -53,7 +53,6 @@ class JsonStream:
 
     @property
     def position(self) -> int:
-        """Characters read so far."""
         return self._gone + self._at
 
     def peek(self) -> str:
@@ -67,7 +66,6 @@ class JsonStream:
                 return ""
 
     def take(self, expected: str) -> None:
-        """Skips one of the expected characters."""
         found = self.peek()
         if not found or found not in expected:
             wanted = " or ".join(f"'{char}'" for char in expected)
@@ -175,7 +173,6 @@ class _Member:
 
 
 def find_json_layout(path: Path, encoding: str = "auto") -> JsonLayout:
-    """Where the rows are; reads as much of the file as that takes."""
     status = path.stat()
     return _find_layout(path, status.st_size, status.st_mtime_ns, encoding)
 
@@ -280,7 +277,6 @@ def _plain_type(value: Any) -> str:
 
 
 def read_json_rows(path: Path, encoding: str = "auto", keys: Sequence[str] = ()) -> Iterator[DataRow]:
-    """The rows of a file; `keys` chooses among several lists."""
     layout = find_json_layout(path, encoding)
     stream = JsonStream(path, encoding)
     match layout.kind:
@@ -450,14 +446,12 @@ def is_squad(path: Path, encoding: str = "auto") -> bool:
         opening = stream.peek()
         if opening == "[" and key == "data":
             first = next(stream.items(), None)
-            return isinstance(first, dict) and "paragraphs" in first and _has_questions(first["paragraphs"])
+            if not isinstance(first, dict) or "paragraphs" not in first:
+                return False
+            parts = [part for part in first["paragraphs"] if isinstance(part, dict)]
+            questions = [question for part in parts for question in part.get("qas", ())]
+            return all(isinstance(one, dict) and "question" in one for one in questions)  # other keys need data.each
         if opening in "[{":
             return False
         stream.value()
     return False
-
-
-def _has_questions(paragraphs: Any) -> bool:
-    """Whether the questions have SQuAD's own keys; other keys need data.each."""
-    questions = [one for part in paragraphs if isinstance(part, dict) for one in part.get("qas", ())]
-    return not questions or all(isinstance(one, dict) and "question" in one for one in questions)

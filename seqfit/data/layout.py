@@ -12,6 +12,7 @@ with the same layout.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
@@ -30,6 +31,7 @@ from seqfit.data.content import (
     name_columns,
     recognise_format,
     refuse_tokens,
+    shorten_cell,
 )
 from seqfit.data.excel import read_sheet
 from seqfit.data.json_stream import find_json_layout, is_squad
@@ -90,21 +92,15 @@ def detect_format(path: Path, encoding: str = "auto") -> str:
     """The format by content; the extension only decides between readings of the same text."""
     require_file(path)
     found, hinted = recognise_format(path, encoding), ENDINGS.get(ending(path), "")
-    if found == "json" and hinted == "jsonl" and _is_json(next(read_text_lines(path, encoding), "")):
-        return "jsonl"  # with a single line
+    if found == "json" and hinted == "jsonl":
+        with contextlib.suppress(ValueError):
+            json.loads(next(read_text_lines(path, encoding), ""))
+            return "jsonl"  # with a single line
     if found == "json":
         return "squad" if is_squad(path, encoding) else "json"
     if found in ("separated", "labelled", "text"):
         return hinted if hinted in ("csv", "tsv", "psv", "json", "jsonl") else "csv" if hinted else found
     return found
-
-
-def _is_json(line: str) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
 
 
 def find_layout(path: Path, options: FileOptions) -> FileLayout:
@@ -276,16 +272,12 @@ def _classify_header(path: Path, first: list[str], below: list[list[str]], optio
 
 
 def _shown(fields: Sequence[str], most: int = 6) -> str:
-    return ", ".join([*(repr(_shorten(field)) for field in fields[:most]), *["…"][: len(fields) > most]])
+    return ", ".join([*(repr(shorten_cell(field, 40)) for field in fields[:most]), *["…"][: len(fields) > most]])
 
 
 def _assigned(names: Sequence[str], fields: Sequence[str], most: int = 4) -> str:
-    pairs = [f"{name}={_shorten(field)!r}" for name, field in zip(names, fields, strict=False)]
+    pairs = [f"{name}={shorten_cell(field, 40)!r}" for name, field in zip(names, fields, strict=False)]
     return ", ".join([*pairs[:most], *["…"][: len(pairs) > most]]) or "missing"
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def _has_index(first: list[str], below: list[list[str]]) -> bool:

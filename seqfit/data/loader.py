@@ -4,13 +4,9 @@
         batch.micro_batches                        # tensors on the host
         batch.target_tokens                        # what the step's loss is divided by: known before the forward
 
-`Loader.prefetch` prepares batches while the device works on earlier ones; their order and content stay the same:
-
-    ahead = 2      the loop has batch 5, the thread has prepared 6 and 7 and waits
-                   the loop takes 6, the thread prepares 8
-
-One thread builds the tensors: numpy's copies release the GIL, and one thread keeps the order. With a GPU the tensors go
-into pinned memory, from which a copy to the device does not block the host.
+`Loader.prefetch` prepares batches in one thread, which keeps their order, while the device works on earlier ones. With
+ahead = 2 the loop has batch 5 and the thread 6 and 7; when the loop takes 6, the thread prepares 8. With a GPU the
+tensors go into pinned memory, from which a copy to the device does not block the host.
 
 A micro-batch, packed or padded, is the input of a model's forward. B examples, S source, T target, N packed source
 tokens, M packed target tokens:
@@ -84,7 +80,6 @@ class MicroBatch:
         return self if device.type == "cpu" else self._change(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin(self) -> MicroBatch:
-        """In pinned memory, from which a copy to a GPU does not block the host."""
         return self._change(lambda tensor: tensor.pin_memory())
 
     def _change(self, change: Callable[[torch.Tensor], torch.Tensor]) -> MicroBatch:
@@ -255,10 +250,7 @@ class Loader:
             epoch += 1
 
     def prefetch(self, first_step: int, steps: int, ahead: int, *, pin: bool) -> Generator[GlobalBatch]:
-        """So many batches, `ahead` of them prepared early (0: none), in pinned memory for a GPU.
-
-        Exhaust or close it: until then its thread stays alive.
-        """
+        """So many batches, `ahead` of them prepared early. Exhaust or close it: its thread stays alive until then."""
         batches: Iterator[GlobalBatch] = islice(self.iterate(first_step), steps)
         if pin:
             device = torch.cuda.current_device()
@@ -280,7 +272,6 @@ class Loader:
     def split_epoch(
         split: Split, epoch: int, *, batch_examples: int | None, batch_tokens: int | None, seed: int
     ) -> Iterator[RowNumbers]:
-        """The rows of each step of an epoch."""
         order = order_epoch(split.source_index, split.weights, seed, epoch)
         lengths = split.source_lengths + split.target_lengths
         return split_global_batches(order, lengths, examples=batch_examples, tokens=batch_tokens)

@@ -1,13 +1,8 @@
 """What a reader yields, a row or a bad row, and how bad rows are counted.
 
 A row that can't be read (too few fields, broken JSON, bytes of another encoding) is a `BadRow`: it keeps its number in
-the table, so that splits and row numbers do not depend on it.
-
-    {"q": "Why?", "a": "Because."}     a row
-    BadRow("fewer fields than columns", "line 7: 2 of 3 columns")     an empty row with the reason
-
-Rendering leaves out bad rows, and rows that do not fit the task, and counts them by cause with the first five of each;
-too many bad rows end the preparation with one error that lists all causes.
+the table, so that splits and row numbers do not depend on it. Rendering leaves out bad rows, and rows that do not fit
+the task, and counts them by cause; too many of them end the preparation with one error that lists all causes.
 
     row 4: empty target, row 9: fewer fields than columns, row 17: empty target
     -> BadRows("empty target", 2, ((4, "Row 4 has an empty target ..."), (17, "Row 17 has ...")))
@@ -42,8 +37,6 @@ _ROUND_SHARES = (0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 0.9, 0.99)
 
 @dataclass(frozen=True)
 class BadRows:
-    """The rows of one source and split that one cause leaves out."""
-
     cause: str
     rows: int
     examples: tuple[tuple[int, str], ...]  # row number and detail of the first ones

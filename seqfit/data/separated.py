@@ -170,8 +170,7 @@ def _are_literal(lines: Sequence[str], quoted: _Trial, separator: str) -> bool:
     """Whether quotes are ordinary characters, although both readings give equally many fields.
 
     Lines inside a quoted text hardly ever have the number of fields of a record. And a program quotes all fields of a
-    column, or those that need it; a quotation is neither. (Only checked in tab-separated files, which are often written
-    without quoting.)
+    column, or those that need it; a quotation is neither (in tab-separated files, often written without quoting).
     """
     if quoted.fields > 1 and quoted.longest > (1 if separator == "\t" else 3):
         return True

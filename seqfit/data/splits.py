@@ -125,7 +125,6 @@ class Indexer:
 Mask = NDArray[np.bool_]
 _SORTED_PARTS = 16
 _CHOSEN_FROM = 1 << 20
-_HOLDOUT_ORDER = ("test", "validation")  # test first: another fraction for validation leaves the test rows unchanged
 
 
 @dataclass(frozen=True)
@@ -284,7 +283,7 @@ class SourceSplits:
         """Split -> range of ranks of its groups, in the order of their hashes, at least one each; and its events."""
         ranges: dict[str, tuple[int, int]] = {}
         start = 0
-        for split in _HOLDOUT_ORDER:
+        for split in ("test", "validation"):  # so another fraction for validation leaves the test rows unchanged
             if split in self.names and not self._has_own_rows(split):
                 stop = start + max(1, round(self._fractions[split] * groups))
                 ranges[split] = (min(start, groups), min(stop, groups))

@@ -52,10 +52,7 @@ _ORDER = ("train", ALL, "validation", "test")
 
 
 def find_tables(source: SourceRecipe, named: Collection[str] = ()) -> dict[str, DataTable]:
-    """Split -> table; `ALL` -> table if the source is not split.
-
-    `named` are the columns that a task names: they decide whether an ambiguous first line is a header.
-    """
+    """Split (or `ALL`) -> table; `named`, the task's columns, decide whether an ambiguous first line is a header."""
     try:
         tables = _find_tables(source)
         if named and source.header is None:
@@ -221,9 +218,8 @@ def _training_files(
 ) -> list[Path]:
     """Next to a test file, a file whose name says no split is the training data if it has the same columns."""
     split, known = next((split, files[0]) for split, files in sets.items())
-    is_one = groups.are_shards([file.name for file in others]) or groups.are_parts(
-        [plain_file_name(file.name) for file in others]
-    )
+    names = [file.name for file in others]
+    is_one = groups.are_shards(names) or groups.are_parts(list(map(plain_file_name, names)))
     if is_one and set(columns_of_file(source, known)) <= set(columns_of_file(source, others[0])):
         return others
     shown = "; ".join(f"{_short(file, folder)} ({', '.join(columns_of_file(source, file))})" for file in others[:8])

@@ -45,13 +45,6 @@ _FREQUENT = frozenset(  # a third of the characters of any Chinese text, and as 
 )
 _FEW_BYTES = 3  # fewer prove nothing, and cp1252 is by far the most frequent
 _BEYOND_ASCII = bytes(range(128, 256))
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 _OTHER_SCRIPTS = (
     *("gb18030", "big5", "cp932", "euc_jp", "cp949"),
     *("cp1251", "koi8_r", "cp866", "cp1253", "cp1255", "cp1256", "cp874"),
@@ -132,16 +125,19 @@ def _known_codec(stated: str) -> str:
 
 def _line_end(head: bytes, name: str) -> str:
     r"""Files of old Macs end their lines in \r, and then have no \n."""
-    text = head.decode(name, "ignore") if name.startswith(("utf-16", "utf_16", "utf-32", "utf_32")) else head
-    cr, lf = ("\r", "\n") if isinstance(text, str) else (b"\r", b"\n")
-    return "\r" if cr in text and lf not in text else "\n"  # type: ignore[operator]
+    is_wide = name.startswith(("utf-16", "utf_16", "utf-32", "utf_32"))
+    text = head.decode(name if is_wide else "latin-1", "ignore")
+    return "\r" if "\r" in text and "\n" not in text else "\n"
 
 
 def _find_wide(head: bytes) -> str | None:
     """UTF-16 and UTF-32, by their byte order mark or by the positions of zero bytes."""
-    for mark, name in _BOMS:
-        if head.startswith(mark):
-            return name if name != "utf-8" else None
+    if head.startswith(codecs.BOM_UTF8):
+        return None
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):  # first: UTF-16's mark is the beginning of one
+        return "utf-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
     head = head[:4096]
     zeros = [head[at::4].count(0) / max(1, len(head[at::4])) for at in range(4)]
     if max(zeros) < 0.3:

@@ -59,10 +59,7 @@ _R = TypeVar("_R")
 
 
 def map_in_order(function: Callable[[_T], _R], items: Iterable[_T], threads: int) -> Generator[_R]:
-    """The function's results in the order of the items; without threads it is called here.
-
-        items 1 2 3 4 5, two threads      1 and 2 in progress, 3 and 4 queued, 5 not yet taken from its iterator
-        1 is done: its result is yielded, 5 is taken
+    """The function's results in the order of the items; at most twice as many items as threads are taken ahead.
 
     It pays for functions that release the GIL, such as tokenizers written in Rust. An exception is raised here, in the
     item's place. Exhaust or close it: closing waits for the items in progress.

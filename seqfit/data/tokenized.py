@@ -5,8 +5,6 @@ through all sources, and `PreparedData`, the splits together.
 
     source a: 3 rows, source b: 2 rows     len(split) == 5     split.source_index == [0 0 0 1 1]
     split.token_ids(3) == (array([192, 3887, 1]), array([2320, 1]))      views into the file, not copies
-
-`HashedFile` and `to_lists` write such files.
 """
 
 from __future__ import annotations
@@ -226,7 +224,6 @@ class PreparedData:
 
 
 def _open_rows(folder: Path) -> tuple[mmap.mmap, list[Any]]:
-    """The mapped file and its Arrow batches."""
     import pyarrow as pa
 
     try:

@@ -1,10 +1,8 @@
 """Column names: names -> roles, languages, pairs.
 
-    Name.of("airlineSentiment_2")   plain "airline_sentiment", words {airline, sentiment}, last "sentiment", number "2"
-    score_role(Name.of("reviewText"), "text") > 0.8      "text" itself is near 1, "text_of_the_mail" 0.6, "foo" 0
-    find_languages(["en", "fra_Latn"])  -> {"en": "English", "fra_Latn": "French"}
-
-The words themselves are in `seqfit.data.name_words`.
+Name.of("airlineSentiment_2")   plain "airline_sentiment", words {airline, sentiment}, last "sentiment", number "2"
+score_role(Name.of("reviewText"), "text") > 0.8      "text" itself is near 1, "text_of_the_mail" 0.6, "foo" 0
+find_languages(["en", "fra_Latn"])  -> {"en": "English", "fra_Latn": "French"}
 """
 
 from __future__ import annotations
@@ -77,8 +75,6 @@ _EDGES = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-zA-
 
 @dataclass(frozen=True)
 class Name:
-    """A column's name in parts."""
-
     plain: str  # without accents, numbers and what an inner path adds: 'Answers.text' -> 'answers'
     words: frozenset[str]
     last: str

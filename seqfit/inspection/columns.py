@@ -69,8 +69,6 @@ _FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"}, {"yes", "no"}, {"y", "n
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """A column that holds text or numbers, in a sample of rows."""
-
     path: str
     name: Name
     rows: int  # in the sample
@@ -108,7 +106,9 @@ class ColumnProfile:
         commas = [value for value in self.values if "," in value]
         if commas and (len(commas) < len(self.values) / 2 or any(value.count(",") > 1 for value in commas)):
             return False
-        return self.is_number and any(not _to_number(value).is_integer() for value in self.values)
+        return self.is_number and any(
+            not (to_number(value.strip().rstrip("%")) or 0.0).is_integer() for value in self.values
+        )
 
     @property
     def is_list(self) -> bool:
@@ -144,6 +144,21 @@ def profile_columns(rows: Sequence[TemplateRow]) -> list[ColumnProfile]:
     return _find_containers(_mark_second_forms(columns, rows), rows)
 
 
+def rank_named(columns: Sequence[ColumnProfile], role: str) -> list[ColumnProfile]:
+    found = [c for c in columns if score_role(c.name, role) >= 0.6]
+    return sorted(found, key=lambda column: -score_role(column.name, role))
+
+
+def find_named(columns: Sequence[ColumnProfile], role: str, least: float = 0.6) -> ColumnProfile | None:
+    """The column whose name says the role most clearly; the first of equals."""
+    found = [c for c in columns if score_role(c.name, role) >= least and c.not_text is None]
+    return max(found, key=lambda column: score_role(column.name, role), default=None)
+
+
+def length_of(column: ColumnProfile) -> float:
+    return column.mean_chars
+
+
 def _paths(value: Any, inside: str = "", depth: int = 3) -> Iterator[str]:
     """The paths to plain values and lists of them: 'id', 'answers.text', 'question.choices.text'."""
     for name, held in value.items():
@@ -176,7 +191,7 @@ def _profile(path: str, cells: list[tuple[str, int] | None]) -> ColumnProfile | 
         rows=len(cells),
         filled=len(texts),
         mean_chars=statistics.fmean(map(len, texts)),
-        mean_words=statistics.fmean(map(_count_words, texts)),
+        mean_words=statistics.fmean(max(len(text.split()), len(_WIDE.findall(text)) / 2) for text in texts),
         distinct=len(counts),
         question_share=_share(text.endswith(("?", "？", "؟", '?"')) for text in heads),
         number_share=_share(map(_NUMBER.match, heads)),
@@ -297,13 +312,12 @@ def _agree(first: list[str], second: list[str], form: Any) -> float:
     return _share(a == b for a, b in pairs) if len(pairs) >= 3 else 0.0
 
 
-def _without_tags(text: str) -> str:
-    return " ".join(html.unescape(_TAG.sub(" ", text)).split())[:300]
+def _without_tags(text: str, most: int = 300) -> str:
+    return " ".join(html.unescape(_TAG.sub(" ", text)).split())[:most]
 
 
 def _letters(text: str, most: int = 200) -> str:
-    plain = " ".join(html.unescape(_TAG.sub(" ", text)).split())[: 2 * most]
-    return "".join(character for character in plain.casefold() if character.isalnum())[:most]
+    return "".join(char for char in _without_tags(text, 2 * most).casefold() if char.isalnum())[:most]
 
 
 def _cell(path: str, row: TemplateRow) -> tuple[str, int] | None:
@@ -324,21 +338,16 @@ def _cell(path: str, row: TemplateRow) -> tuple[str, int] | None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is text, a number, None, or a list of them."""
     if isinstance(value, list):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, str | int | float)
 
 
-def _count_words(text: str) -> float:
-    return max(len(text.split()), len(_WIDE.findall(text)) / 2)
-
-
-def _to_number(text: str) -> float:
+def to_number(text: str) -> float | None:
     try:
-        return float(text.strip().rstrip("%").replace(",", "."))
+        return float(text.strip().replace(",", "."))
     except ValueError:
-        return 0.0
+        return None
 
 
 def _share(found: Iterable[object]) -> float:

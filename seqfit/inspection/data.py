@@ -6,9 +6,6 @@ In: a command-line argument or a Python object, and the options --data, --task a
     read_given("demo", ["train.steps=3"])                      Given("demo", ["train.steps=3"], name="demo")
     read_given("my.csv", model="google/mt5-small", task="qa")  Given({"model": ..., "task": ...}, name="my", notes=...)
     read_given(None, data=frame, model=..., task="qa")         the same, with data.path in the cache
-
-`describe_data` makes a `DataReport` of it. If no recipe can be guessed, the report has the columns and first rows, and
-the open question.
 """
 
 from __future__ import annotations
@@ -57,10 +54,6 @@ class Given:
         """The path of the recipe, which may be a run directory."""
         return Path(self.recipe) if isinstance(self.recipe, str | Path) else None
 
-    @property
-    def command(self) -> str:
-        return self.format_command("train")
-
     def format_command(self, name: str) -> str:
         """A subcommand with everything that is given, and an example model if none is."""
         argv = ["seqfit", name]
@@ -85,9 +78,7 @@ def read_given(
     if isinstance(recipe, Given):
         return recipe
     found = find_given(recipe, overrides, data=data, task=task, model=model, command=command)
-    if found.data is None:
-        return found
-    if found.model is None:
+    if found.data is not None and found.model is None:
         raise RecipeError(
             f"'{found.data}' is data, and no model is given",
             "Data needs --model (in Python: model=)",
@@ -115,7 +106,12 @@ def find_given(
             "Leave one of them out, or change the recipe's data with data.path=FILE",
         )
     if data is not None:
-        return _place_data(data, overrides, task, model)
+        named, _ = apply_overrides({}, [word for word in overrides if word.startswith("model.")])
+        model = model or named.get("model", {}).get("path") or named.get("model", {}).get("name")
+        if isinstance(data, str | Path):
+            return Given({}, tuple(overrides), Path(data).stem, str(data), task, model)
+        stored = store_data(data)
+        return Given({}, (f"data.label={stored.label}", *overrides), stored.label, str(stored.path), task, model)
     if recipe is None or task is not None or model is not None:
         raise RecipeError(
             "no recipe is given" if recipe is None else "a recipe is given together with --task or --model",
@@ -127,17 +123,16 @@ def find_given(
 
 
 def guess_given(found: Given) -> Given:
-    assert found.data is not None
+    """The same, if it is a recipe; else one is guessed from its data."""
+    if found.data is None:
+        return found
     guess = guess_recipe(found.data, found.task, found.model, found.overrides)
     task = found.task or guess.recipe["task"]["name"]
     return replace(found, recipe=guess.recipe, task=task, notes=tuple(guess.notes))
 
 
 def replace_data(recipe: Recipe, data: Data, split: str) -> tuple[list[str], str]:
-    """Overrides of a run's recipe that make all rows of other data its `split`, and a label for reports.
-
-    A folder or a mapping that has splits keeps them.
-    """
+    """Overrides that make all rows of other data the `split`, unless it has its own splits, and a label for reports."""
     source = recipe.sources[0]
     if is_in_memory(data):
         stored = store_data(data if isinstance(data, Mapping) else {split: data})
@@ -162,16 +157,6 @@ def _is_data(given: object, command: str, *, has_model: bool) -> bool:
     return resolve(given, ("recipe", "run", "data", "folder", *hub), command).kind not in ("recipe", "run")
 
 
-def _place_data(data: Data, overrides: Sequence[str], task: str | None, model: str | None) -> Given:
-    given_model, _ = apply_overrides({}, [word for word in overrides if word.startswith("model.")])
-    stated = given_model.get("model", {})
-    model = model or stated.get("path") or stated.get("name")
-    if isinstance(data, str | Path):
-        return Given({}, tuple(overrides), Path(data).stem, str(data), task, model)
-    stored = store_data(data)
-    return Given({}, (f"data.label={stored.label}", *overrides), stored.label, str(stored.path), task, model)
-
-
 def describe_data(
     data: RecipeLike | Data,
     overrides: Sequence[str] = (),
@@ -187,19 +172,28 @@ def describe_data(
     pyarrow Table, a datasets.Dataset. For data, task and columns are guessed; without a `model` lengths are in words.
     If the guess is not certain, the report's `open_question` says why. `rows` limits the rows of each source and split.
     """
+    from seqfit.inspection import describe
+
     found = find_given(data, overrides, task=task, model=model, command="data")
     try:
-        given = found if found.data is None else guess_given(found)
+        given = guess_given(found)
         recipe = load_for_description(given)
     except SeqfitError as error:
         if found.data is None:
             raise
-        return _describe_columns([_read_source(found)], error, found)
+        place = {"path" if Path(found.data).expanduser().exists() else "hub": found.data}
+        values, _ = apply_overrides({"data": place}, [one for one in found.overrides if one.startswith("data.")])
+        return _describe_columns([SourceRecipe.model_validate(values["data"])], error, found)
     try:
-        report = _describe(recipe, given, rows, progress)
+        tokenizer = limit = None
+        if found.data is None or found.model is not None:
+            from seqfit.model import load_position_limit, load_tokenizer  # imports torch, so only for a valid recipe
+
+            tokenizer, limit = load_tokenizer(recipe.model), load_position_limit(recipe.model)
+        report = describe.describe_recipe_data(recipe, tokenizer, position_limit=limit, rows=rows, progress=progress)
     except DataError as error:
         return replace(_describe_columns(recipe.sources, error, given), task=recipe.task.name, guessed=given.notes)
-    return replace(report, guessed=given.notes, command=given.command)
+    return replace(report, guessed=given.notes, command=given.format_command("train"))
 
 
 def try_task(
@@ -215,7 +209,7 @@ def try_task(
     from seqfit.inspection.text_rows import run_tryout
 
     found = find_given(data, overrides, task=task, model=model, command="data")
-    recipe = load_for_description(found if found.data is None else guess_given(found))
+    recipe = load_for_description(guess_given(found))
     return run_tryout(recipe, rows, ask)
 
 
@@ -227,29 +221,11 @@ def load_for_description(given: Given) -> Recipe:
     return load_checked_recipe(values, given.overrides)
 
 
-def _describe(recipe: Recipe, given: Given, rows: int | None, progress: Progress | None) -> DataReport:
-    from seqfit.inspection import describe
-
-    if given.data is not None and given.model is None:
-        return describe.describe_recipe_data(recipe, None, rows=rows, progress=progress)
-    from seqfit.model import load_position_limit, load_tokenizer  # imports torch, so only for a valid recipe
-
-    tokenizer, limit = load_tokenizer(recipe.model), load_position_limit(recipe.model)
-    return describe.describe_recipe_data(recipe, tokenizer, position_limit=limit, rows=rows, progress=progress)
-
-
 def _describe_columns(sources: Sequence[SourceRecipe], error: SeqfitError, given: Given) -> DataReport:
     """Columns and first rows of data for which there is no recipe; if its rows can't be read either, the error."""
     from seqfit.inspection import describe
 
     try:
-        return replace(describe.describe_columns_only(sources, str(error)), command=given.command)
+        return replace(describe.describe_columns_only(sources, str(error)), command=given.format_command("train"))
     except SeqfitError:
         raise error from None
-
-
-def _read_source(found: Given) -> SourceRecipe:
-    assert found.data is not None
-    place = {"path" if Path(found.data).expanduser().exists() else "hub": found.data}
-    values, _ = apply_overrides({"data": place}, [one for one in found.overrides if one.startswith("data.")])
-    return SourceRecipe.model_validate(values["data"])

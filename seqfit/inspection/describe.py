@@ -7,8 +7,6 @@ text does not say how much was lost; the effect of a limit is then computed from
     report = describe_recipe_data(load_recipe("t5-gsm8k"), tokenizer)
     report.splits[0].source.p95     104
     report.findings                 ("the tokenizer loses '{' in 3.1% of the train rows: ...",)
-
-Without a tokenizer lengths are in words, and what only a tokenizer knows is left out.
 """
 
 from __future__ import annotations
@@ -69,12 +67,18 @@ def describe_recipe_data(
     progress: Progress | None = None,
 ) -> DataReport:
     """Describe every split; `rows` limits the rows of each source and split."""
-    unlimited, show = _remove_limits(recipe, rows), progress or (lambda what, done, total: None)
+    task = recipe.task.model_copy(update={"max_source_tokens": None, "max_target_tokens": None})
+    sources = list(recipe.sources)
+    if rows is not None:
+        limits = [{split: min(rows, source.limit.get(split, rows)) for split in SPLITS} for source in sources]  # type: ignore[call-overload]
+        sources = [source.model_copy(update={"limit": limit}) for source, limit in zip(sources, limits, strict=True)]
+    unlimited = recipe.model_copy(update={"task": task, "data": sources})
+    show = progress or (lambda what, done, total: None)
     if tokenizer is None:
-        read = read_words(unlimited, show)
-        reports = [_describe_word_split(recipe.task, name, split) for name, split in read.splits.items()]
-        overlaps = _describe_overlaps(read.splits, {name: split.hashes for name, split in read.splits.items()})
-        report = _assemble(recipe, None, reports, overlaps, read.events, read.left_out)
+        splits, events, left_out = read_words(unlimited, show)
+        reports = [_describe_word_split(recipe.task, name, split) for name, split in splits.items()]
+        overlaps = _describe_overlaps(splits, {name: split.hashes for name, split in splits.items()})
+        report = _assemble(recipe, None, reports, overlaps, events, left_out)
     else:
         report = _describe_tokens(recipe, unlimited, tokenizer, position_limit, show)
     tables = _find_tables(recipe.sources, build_task(recipe.task).named_columns())
@@ -84,7 +88,6 @@ def describe_recipe_data(
 
 
 def describe_columns_only(sources: Sequence[SourceRecipe], open_question: str) -> DataReport:
-    """Columns and first rows of data for which there is no task."""
     tables = _find_tables(sources)
     return DataReport(
         description="",
@@ -213,7 +216,6 @@ def _measure_limits(source: LengthArray, target: LengthArray, unit: LengthUnit) 
 def _describe_overlaps(
     splits: Mapping[str, TokenizedSplit] | Mapping[str, WordSplit], hashes: Mapping[str, RowHashes]
 ) -> list[Overlap]:
-    """Of each evaluation split with train."""
     overlaps: list[Overlap] = []
     train = hashes.get("train")
     for name, own in hashes.items():
@@ -231,8 +233,6 @@ def _describe_overlaps(
 
 
 class _SplitDescription:
-    """Describes tokenized splits one by one; holds what they share."""
-
     def __init__(
         self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, encoder: TextEncoder, progress: Progress
     ) -> None:
@@ -339,15 +339,6 @@ class _SplitDescription:
         if len(tokens) <= _HEAD + _TAIL:
             return TokenView(tokens, 0, ())
         return TokenView(tokens[:_HEAD], len(tokens) - _HEAD - _TAIL, tokens[-_TAIL:])
-
-
-def _remove_limits(recipe: Recipe, rows: int | None) -> Recipe:
-    task = recipe.task.model_copy(update={"max_source_tokens": None, "max_target_tokens": None})
-    sources = list(recipe.sources)
-    if rows is not None:
-        limits = [{split: min(rows, source.limit.get(split, rows)) for split in SPLITS} for source in sources]  # type: ignore[call-overload]
-        sources = [source.model_copy(update={"limit": limit}) for source, limit in zip(sources, limits, strict=True)]
-    return recipe.model_copy(update={"task": task, "data": sources})
 
 
 def _spread(count: int, wanted: int) -> list[int]:

@@ -24,10 +24,10 @@ from seqfit.errors import DataError, RecipeError, did_you_mean
 from seqfit.inspection import record_kinds
 from seqfit.inspection.column_names import find_languages
 from seqfit.inspection.columns import NAMES_OF_SPLITS, profile_columns
-from seqfit.inspection.reading import Hints
 from seqfit.inspection.second_look import find_deciding_column, find_labels, find_suspicions
 from seqfit.inspection.task_guess import TASKS, TaskGuess, Unsure
 from seqfit.inspection.text_language import find_language
+from seqfit.inspection.text_readings import Hints
 from seqfit.paths import require_file
 from seqfit.recipe import SPLITS, SourceRecipe, TaskRecipe, apply_overrides, report_mistakes, validate_part
 from seqfit.system import quote
@@ -55,9 +55,7 @@ _ENCODERS = ("bert", "electra", "mpnet", "ernie")  # a BERT-type model has one o
 
 @dataclass(frozen=True)
 class Guess:
-    """A recipe as plain values, and notes on what was guessed."""
-
-    recipe: dict[str, Any]
+    recipe: dict[str, Any]  # plain values
     notes: list[str]
 
 
@@ -248,7 +246,6 @@ def _find_language(values: Mapping[str, Any], rows: list[TemplateRow]) -> str | 
 
 
 def _guess_kind(model: str | None) -> tuple[str, str]:
-    """classifier or text-to-text, and the reason."""
     config = Path(model or "").expanduser() / "config.json"
     name, reason, has_decoder = model or "", "by its name", False
     if model is not None and config.is_file():

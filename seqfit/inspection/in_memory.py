@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _LIBRARIES = ("pandas", "polars", "pyarrow", "datasets")
 _TAKEN = "a list of dicts, a pandas or polars DataFrame, a pyarrow Table, or a datasets.Dataset or DatasetDict"
-_MIDNIGHT = time()
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,6 @@ def is_in_memory(given: object) -> bool:
 
 
 def store_data(given: object) -> Stored:
-    """Write the data to the cache, unless it is there."""
     parts = dict(given) if isinstance(given, Mapping) else {"data": given}
     names = {name: name if name == "data" else str(name_words.split_of(name)) for name in parts}
     tables = _as_whole_numbers({names[name]: _build_table(part) for name, part in parts.items()}, parts)
@@ -97,7 +95,7 @@ def _write(tables: Mapping[str, pa.Table]) -> Path:
 def _build_table(given: object) -> pa.Table:
     import pyarrow as pa
 
-    table = pa.table({name: _finish(_build_array(name, values)) for name, values in _list_columns(given)})
+    table = pa.table({name: _build_column(name, values) for name, values in _list_columns(given)})
     if not table.num_rows or not table.num_columns:
         raise DataError(
             f"data ({_name_kind(given)}) has {table.num_rows} rows and {table.num_columns} columns",
@@ -120,10 +118,15 @@ def _list_columns(given: Any) -> list[tuple[str, Any]]:
         levels = [n for n, name in enumerate(given.index.names) if name is not None and name not in given.columns]
         index = [(given.index.names[level], given.index.get_level_values(level)) for level in levels]
         return _name_apart([*index, *((name, given.iloc[:, n]) for n, name in enumerate(given.columns))])
+    if library == "datasets" and kind == "Dataset":
+        table = given.with_format("arrow")[:]
+        columns: dict[str, Any] = {name: table.column(name) for name in table.column_names}
+        for name, values in columns.items():  # integers of a ClassLabel column become their names, as in a Hub data set
+            if (labels := getattr(given.features[name], "names", None)) is not None:
+                columns[name] = [None if n is None or n < 0 else labels[n] for n in values.to_pylist()]
+        return _name_apart(list(columns.items()))
     if library == "polars" and kind in ("DataFrame", "LazyFrame"):
         given = (given.collect() if kind == "LazyFrame" else given).to_arrow()
-    elif library == "datasets" and kind == "Dataset":
-        return _list_dataset_columns(given)
     elif isinstance(given, pa.RecordBatch):
         given = pa.Table.from_batches([given])
     elif isinstance(given, pa.RecordBatchReader):
@@ -135,20 +138,6 @@ def _list_columns(given: Any) -> list[tuple[str, Any]]:
             "Convert it to one of these; list(...) converts an iterator of dicts",
         )
     return _name_apart(list(zip(given.column_names, given.columns, strict=True)))
-
-
-def _list_dataset_columns(dataset: Any) -> list[tuple[str, Any]]:
-    """Integers of a ClassLabel column become their names, as in a Hub data set."""
-    table = dataset.with_format("arrow")[:]
-    columns = []
-    for name in table.column_names:
-        values: Any = table.column(name)
-        labels = getattr(dataset.features[name], "names", None)
-        if labels is not None:
-            numbers = values.to_pylist()
-            values = [None if number is None or number < 0 else labels[number] for number in numbers]
-        columns.append((name, values))
-    return _name_apart(columns)
 
 
 def _name_apart(columns: Sequence[tuple[object, Any]]) -> list[tuple[str, Any]]:
@@ -200,16 +189,24 @@ def _cast_to_integers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
         return None
 
 
-def _build_array(name: str, values: Any) -> pa.ChunkedArray:
+def _build_column(name: str, values: Any) -> pa.ChunkedArray:
+    """Categories become their values, dates and times become text, NaN becomes a missing value."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    if isinstance(values, pa.ChunkedArray):
-        return values
-    try:
-        array = pa.array(values, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        array = pa.array(_to_texts(name, list(values)), pa.string())
-    return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+    if not isinstance(values, pa.ChunkedArray):
+        try:
+            array = pa.array(values, from_pandas=True)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            array = pa.array(_to_texts(name, list(values)), pa.string())
+        values = array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+    if pa.types.is_dictionary(values.type):
+        values = pc.cast(values, values.type.value_type)
+    if pa.types.is_floating(values.type):
+        return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+    if pa.types.is_temporal(values.type) or pa.types.is_decimal(values.type):
+        return pa.chunked_array([pa.array(_format_times(values.to_pylist()), pa.string())])
+    return values
 
 
 def _to_texts(name: str, values: list[Any]) -> list[str | None]:
@@ -238,25 +235,10 @@ def _is_missing(value: Any) -> bool:
     return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
-def _finish(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Categories become their values, dates and times become text, NaN becomes a missing value."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(column.type):
-        column = pc.cast(column, column.type.value_type)
-    kind = column.type
-    if pa.types.is_floating(kind):
-        return pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
-    if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
-        return pa.chunked_array([pa.array(_format_times(column.to_pylist()), pa.string())])
-    return column
-
-
 def _format_times(values: list[Any]) -> list[str | None]:
     """'2026-01-31' if no value has a time of day, else '2026-01-31 17:05:00'."""
     moments = [value for value in values if isinstance(value, datetime)]
-    are_days = all(moment.time() == _MIDNIGHT and moment.tzinfo is None for moment in moments)
+    are_days = all(moment.time() == time() and moment.tzinfo is None for moment in moments)
 
     def write(value: Any) -> str | None:
         if isinstance(value, datetime):

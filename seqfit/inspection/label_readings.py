@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.column_names import AGREED, score_role
-from seqfit.inspection.columns import ColumnProfile
-from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, length_of
+from seqfit.inspection.columns import ColumnProfile, length_of, to_number
+from seqfit.inspection.text_readings import TITLES, FoundReading, Hints, Missing, Reading
 from seqfit.tasks import TemplateRow, columns_of, render_list, render_template
 
 _CLEAR = 0.35  # the margin of the best label column over the second
@@ -314,7 +314,7 @@ def find_label_kind(task: str, target: str, rows: Sequence[TemplateRow]) -> Labe
     if len(lists) > len(cells) / 2:
         return _kind_of_lists(task, lists)
     texts = [cell for cell in cells if isinstance(cell, str)]
-    numbers = [number for text in texts if (number := _number(text)) is not None]
+    numbers = [number for text in texts if (number := to_number(text)) is not None]
     if task == "regression" or not texts:
         return LabelKind()
     whole = set(texts)
@@ -394,7 +394,7 @@ def _kind_of_lists(task: str, lists: list[list[str]]) -> LabelKind:
         return LabelKind()
     repeating = sum(len(set(cell)) < len(cell) for cell in several)
     if repeating > 0.2 * len(several):
-        numbers = all(_number(item) is not None for cell in lists for item in cell)
+        numbers = all(to_number(item) is not None for cell in lists for item in cell)
         rule = "mean" if task == "regression" and numbers else "majority"
         return LabelKind(
             None if task != "multilabel" else "classify",
@@ -437,10 +437,3 @@ def _cell(target: str, row: TemplateRow) -> list[str] | str | None:
             break
         value = value.get(key) if isinstance(value, Mapping) else None
     return found if isinstance(value, list) and found else text or None
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text.strip().replace(",", "."))
-    except ValueError:
-        return None

@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from seqfit.errors import DataError
 from seqfit.inspection.column_names import Name, score_role
-from seqfit.inspection.columns import ColumnProfile
-from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, find_named, length_of, rank_named
-from seqfit.inspection.text_readings import find_known_pair
+from seqfit.inspection.columns import ColumnProfile, find_named, length_of, rank_named
+from seqfit.inspection.text_readings import TITLES, FoundReading, Hints, Missing, Reading, find_known_pair
 
 _FREE_CHARS = 150
 _CONTEXT_CHARS = 80  # a shorter column next to question and answer is probably a topic or a hint

@@ -19,7 +19,6 @@ from seqfit.recipe import SourceRecipe
 from seqfit.tasks import TemplateRow, TurnKeys, columns_of
 
 _SPEAKERS = set(TurnKeys.SPEAKERS) - {"name"}
-_SAID = set(TurnKeys.TEXTS)
 _CONVERSATIONS = {
     *("conversations", "conversation", "messages", "turns", "dialog", "dialogue", "utterances", "chat", "chosen"),
 }
@@ -224,15 +223,13 @@ def _is_conversation(column: str, rows: Sequence[TemplateRow]) -> bool:
     spoken = [item for item in _items(column, rows) if isinstance(item, Mapping)]
     if spoken:
         keys = {str(key).lower() for item in spoken[:50] for key in item}
-        return bool(keys & _SPEAKERS) and bool(keys & _SAID)
+        return bool(keys & _SPEAKERS) and bool(keys & set(TurnKeys.TEXTS))
     texts = [item for item in _items(column, rows) if isinstance(item, str)]
     return named and len(texts) > len(rows) and any(" " in text for text in texts)
 
 
 def _has_questions(column: str, rows: Sequence[TemplateRow]) -> bool:
     records = [item for item in _items(column, rows) if isinstance(item, Mapping)]
-    if not records:
-        return False
     names = [Name.of(str(key)) for key in dict.fromkeys(key for record in records[:50] for key in record)]
     return all(any(score_role(name, role) >= 0.6 for name in names) for role in ("question", "answer"))
 

@@ -38,10 +38,7 @@ _FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class LengthSummary:
-    """Lengths of one side of a split, before truncation.
-
-    Bin i, with the label `bins[i]`, holds the lengths from `edges[i]` up to, but not including, `edges[i + 1]`.
-    """
+    """Before truncation. Bin i, with the label `bins[i]`, holds lengths from `edges[i]` to below `edges[i + 1]`."""
 
     minimum: int
     mean: float
@@ -74,8 +71,6 @@ class ClassCount:
 
 @dataclass(frozen=True, slots=True)
 class ColumnView:
-    """One column of the data, in the first rows."""
-
     name: str
     kind: str
     filled: int
@@ -125,8 +120,6 @@ class TokenUse:
 
 @dataclass(frozen=True, slots=True)
 class LostCharacter:
-    """A character that does not come back when text is encoded and decoded."""
-
     character: str
     name: str
     count: int
@@ -208,15 +201,12 @@ class SplitReport:
 
     @property
     def sides(self) -> list[tuple[str, LengthSummary]]:
-        """Source and, unless it is a classifier's, target."""
         sides = (("source", self.source), ("target", self.target))
         return [(side, lengths) for side, lengths in sides if lengths is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class HumanBaseline:
-    """What a person scored on some rows of a split, by the task's metrics."""
-
     split: str
     rows: int
     scores: dict[str, float]
@@ -226,8 +216,6 @@ class HumanBaseline:
 
 @dataclass(frozen=True, slots=True)
 class DataReport:
-    """All splits, their overlaps, and what to do about problems."""
-
     description: str
     data: tuple[str, ...]
     tokenizer: str | None  # None: lengths are in words

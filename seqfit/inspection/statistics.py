@@ -1,6 +1,6 @@
 """Statistics of a data set: lengths, repeated rows, lost characters, classes. Arrays in, values out.
 
-Lengths: summary, histogram, the effect of limits, and what batching pads.
+Lengths: summary, histogram, the effect of limits, and what batching pads:
 
     lengths 3 5 4 20, batches of 2            tokens computed    per real token (32)
     max_length  (all to 20)                   80                 2.50
@@ -8,8 +8,7 @@ Lengths: summary, histogram, the effect of limits, and what batching pads.
     grouped     [3 4] [5 20]  (sorted)        8 + 40             1.50
     packed      no padding                    32                 1.00
 
-Repeated rows, in one split or in train and an evaluation split. A row is 24 bytes of hashes, so a million rows take
-24 MB whatever their texts.
+Repeated rows, in one split or in train and an evaluation split, by 24 bytes of hashes per row:
 
     train       (a, 1) (a, 1) (a, 2) (b, 3)      same pair: 1 row     sources with several targets: 1 (a)
     validation  (b, 9) (c, 4)                    same source as in train: 1 (b)
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
 
 LengthArray = npt.NDArray[np.integer]
 _Rows = npt.NDArray[np.int64]
-
 _BINS = 24  # as many as fit on a terminal and a phone
 _KEPT_SHARES = (0.9, 0.95, 0.99, 1.0)
 _WINDOW_BATCHES = 50  # grouped batches are sorted within windows, as is usual, so that the order stays random
@@ -70,10 +68,7 @@ _RANGES = 10  # of a regression's targets
 
 
 def summarise_lengths(lengths: LengthArray, limit: int | None, already_truncated: int = 0) -> LengthSummary:
-    """The distribution of lengths, and how many rows a limit truncates.
-
-    `already_truncated` rows were truncated before, because the model has no positions beyond the longest length here.
-    """
+    """`already_truncated` rows were truncated before, because the model has no positions beyond the longest length."""
     if already_truncated:
         limit = min(limit or int(lengths.max()), int(lengths.max()))
     truncated_rows = 0 if limit is None else max(already_truncated, int((lengths > limit).sum()))
@@ -96,10 +91,7 @@ def summarise_lengths(lengths: LengthArray, limit: int | None, already_truncated
 
 
 def summarise_splits(splits: Mapping[str, TokenizedSplit]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Split -> source and target -> the summary as plain values, of the tokens that are trained on.
-
-    A classifier's targets, which are not text, and empty splits are left out.
-    """
+    """Split -> side -> summary of what is trained on; a classifier's targets and empty splits are left out."""
     summaries: dict[str, dict[str, dict[str, Any]]] = {}
     for name, split in splits.items():
         sides = {
@@ -187,12 +179,9 @@ def _padded_tokens(source: LengthArray, target: LengthArray, order: _Rows, batch
 
 def _round_width(at_least: float) -> int:
     """The next of 1, 2, 5, 10, 20, 25, 50, 100, 200, 250, ..."""
-    power = 1
-    while True:
-        for width in (power, 2 * power, 5 * power // 2, 5 * power):
-            if width >= at_least:
-                return width
-        power *= 10
+    powers = (int(10**exponent) for exponent in itertools.count())
+    widths = (width for power in powers for width in (power, 2 * power, 5 * power // 2, 5 * power))
+    return next(width for width in widths if width >= at_least)
 
 
 @dataclass(frozen=True)
@@ -274,7 +263,6 @@ class LossCount:
         return texts
 
     def summarise(self) -> RoundTrip:
-        """The lost characters, by the number of rows."""
         lost = [
             LostCharacter(character, name_character(character), self._characters[character], rows / self._rows)
             for character, rows in self._rows_by_character.most_common(_MOST_SHOWN)

@@ -25,10 +25,10 @@ from typing import Any, get_args
 from seqfit.errors import RecipeError, SeqfitError
 from seqfit.inspection import label_readings, question_readings, text_readings
 from seqfit.inspection.column_names import find_languages, score_role
-from seqfit.inspection.columns import ColumnProfile, profile_columns
+from seqfit.inspection.columns import ColumnProfile, find_named, profile_columns
 from seqfit.inspection.label_readings import LabelKind
 from seqfit.inspection.question_readings import find_choice_reading, find_choice_target, find_choices
-from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, find_named
+from seqfit.inspection.text_readings import TITLES, FoundReading, Hints, Missing, Reading
 from seqfit.recipe import TaskRecipe
 from seqfit.system import quote
 from seqfit.tasks import TemplateRow, TurnKeys, column_text, columns_of, has_columns, render_template
@@ -119,8 +119,6 @@ class Unsure(RecipeError):
 
 @dataclass
 class TaskGuess:
-    """Finds the task's fields that the user did not give."""
-
     wanted: str | None
     given: Mapping[str, Any]
     samples: Mapping[str, list[TemplateRow]]
@@ -139,7 +137,7 @@ class TaskGuess:
             name = kind.task or self.wanted or next(iter(find_task(columns, self.hints)), None)
             if name is None:
                 raise self._no_task(columns)
-            self._note_kind(name, kind)
+            self.notes += [f"task: {name} ({kind.why})"] if kind.why else []
             return {"name": name} | {key: value for key, value in kind.more.items() if key not in self.given}
         found = self._find(columns)
         other = None if found.other is None else _with_speakers(found.other, rows)
@@ -153,7 +151,7 @@ class TaskGuess:
         if "source" not in self.given:
             values["prefix"] = self.given.get("prefix", reading.prefix)
         self._note_reading(reading, columns)
-        self._note_kind(reading.task, kind)
+        self.notes += [f"task: {reading.task} ({kind.why})"] if kind.why else []
         paths = columns_of(reading.target) if reading.task == "qa" else []
         if len(paths) == 1 and (empty := sum(column_text(paths[0], row) == "" for row in rows)):
             self.notes.append(
@@ -298,10 +296,6 @@ class TaskGuess:
         if unused:
             more = f" and {len(unused) - _MOST_UNUSED} more" if len(unused) > _MOST_UNUSED else ""
             self.notes.append(f"unused columns: {', '.join(unused[:_MOST_UNUSED])}{more}")
-
-    def _note_kind(self, task: str, kind: LabelKind) -> None:
-        if kind.why:
-            self.notes.append(f"task: {task} ({kind.why})")
 
 
 def _with_speakers(reading: Reading, rows: Sequence[TemplateRow]) -> Reading:

@@ -93,16 +93,11 @@ def find_language(texts: Sequence[str]) -> str | None:
         return None
     if script in _OF_SCRIPT:
         return _OF_SCRIPT[script]
-    languages = _OF_LETTERS.get(script, ())
     words = re.findall(r"[^\W\d_]+(?:[\u0900-\u097f]*)", text)
-    if not words or not languages:
-        return None
-    occurring = Counter(words)
+    languages, occurring = _OF_LETTERS[script], Counter(words)
     shared = Counter(word for one in languages for word in _COMMON_WORDS[one])  # four languages have 'de'
-    found = sorted(
-        ((sum(occurring[word] / shared[word] for word in _COMMON_WORDS[one]), one) for one in languages), reverse=True
-    )
+    scores = {one: sum(occurring[word] / shared[word] for word in _COMMON_WORDS[one]) for one in languages}
     if "es" in languages:
-        found = sorted(((count + 5 * text.count("¿") * (one == "es"), one) for count, one in found), reverse=True)
-    (first, language), (second, _) = found[0], found[1]
-    return language if first >= len(words) / 12 and first >= 2 * second else None
+        scores["es"] += 5 * text.count("¿")
+    (first, language), (second, _) = sorted(((count, one) for one, count in scores.items()), reverse=True)[:2]
+    return language if words and first >= len(words) / 12 and first >= 2 * second else None

@@ -1,22 +1,57 @@
-"""Which column is the source and which the target of generated text: summaries, translations, anything else.
+"""What a reading of a table is, and the readings as generated text: summaries, translations, anything else.
 
-article, highlights -> "{article}" -> "{highlights}"
-en, fr              -> ambiguous, unless the name of the data or of the model states the direction
+Reading("summarize", "summarize: ", "{article}", "{highlights}")     how a row becomes text
+FoundReading(best, other, doubt)                                     two are possible: en, fr without a direction
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seqfit.inspection.column_names import find_direction, find_languages, pair_order, score_role
-from seqfit.inspection.columns import ColumnProfile
-from seqfit.inspection.reading import TITLES, FoundReading, Hints, Missing, Reading, find_named, length_of, rank_named
+from seqfit.inspection.columns import ColumnProfile, find_named, length_of, rank_named
 
+TITLES = {"title", "titles", "headline", "subject", "titulo", "titre", "titel"}
 _SUMMARY_WORDS = {
     *("summary", "summaries", "highlights", "highlight", "tldr", "resumen", "sumario", "zusammenfassung", "resumo"),
 }
+
+
+@dataclass(frozen=True)
+class Reading:
+    task: str
+    prefix: str
+    source: str
+    target: str
+    more: Mapping[str, Any] = field(default_factory=dict)  # further fields of the task: choices, label_columns, ...
+    choices: str = ""  # the names of their columns, for messages
+
+
+@dataclass(frozen=True)
+class FoundReading:
+    best: Reading
+    other: Reading | None = None
+    doubt: str | None = None
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What else is known: the names of the data and the model may say the direction of a translation."""
+
+    data: str = ""
+    model: str = ""
+    shown: str = ""  # the data as the user wrote it
+    has_head: bool = False  # the model is an encoder with a classification head, which needs no prefix
+
+    @property
+    def title(self) -> str:
+        return self.shown or self.data
+
+
+class Missing(Exception):
+    """No column has these roles, which are its `args`."""
 
 
 def find_summary(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:

@@ -8,8 +8,6 @@ occurs), reads a text again when it is shown, and counts the rows that can't be 
 
 `run_tryout` lets a person do the task: rows of an evaluation split are shown, answers are typed, the task's metrics
 score them. A person who scores 40 on ten rows knows that the labels or the metric are not what they seem.
-
-    ask(TryQuestion(example, 1, 10, choices=())) -> "Oslo"; "" is an answer as well, None ends the session
 """
 
 from __future__ import annotations
@@ -48,8 +46,6 @@ def count_text_words(text: str) -> int:
 
 
 class WordSplit:
-    """The usable rows of one split over all sources."""
-
     def __init__(self, name: str, parts: Sequence[SourceSplits], task: Task, progress: Progress) -> None:
         self._name = name
         self._parts = parts
@@ -111,9 +107,7 @@ def render_rows(
 
 @dataclass
 class BadRowCount:
-    """Rows that can't be used: their number by cause, and the first few."""
-
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)  # by cause
     first: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, cause: str, detail: str) -> None:
@@ -133,16 +127,8 @@ def _find_cause(error: SeqfitError, row_id: str) -> str:
     return cause if isinstance(cause, str) else str(error).partition(". ")[0].removeprefix(f"Row {row_id} has ")
 
 
-@dataclass(frozen=True)
-class WordData:
-    """All splits that have rows, the events of reading them, and the rows that can't be used."""
-
-    splits: dict[str, WordSplit]
-    events: list[str]
-    left_out: list[LeftOut]
-
-
-def read_words(recipe: Recipe, progress: Progress) -> WordData:
+def read_words(recipe: Recipe, progress: Progress) -> tuple[dict[str, WordSplit], list[str], list[LeftOut]]:
+    """The splits that have rows, the events of reading them, and the rows that can't be used."""
     task = build_task(recipe.task)
     found = _find_splits(recipe, task, progress)
     splits: dict[str, WordSplit] = {}
@@ -154,7 +140,7 @@ def read_words(recipe: Recipe, progress: Progress) -> WordData:
             splits[name] = WordSplit(name, parts, task, progress)
     left_out = [entry for split in splits.values() for entry in split.left_out]
     unique = list(dict.fromkeys(events))  # events of a file come once for each of its splits
-    return WordData({name: split for name, split in splits.items() if len(split)}, unique, left_out)
+    return {name: split for name, split in splits.items() if len(split)}, unique, left_out
 
 
 def _find_splits(recipe: Recipe, task: Task, progress: Progress | None) -> list[SourceSplits]:
@@ -172,11 +158,10 @@ class TryQuestion:
     choices: tuple[str, ...]
 
 
-Ask = Callable[[TryQuestion], str | None]
+Ask = Callable[[TryQuestion], str | None]  # "" is an answer as well, None ends the session
 
 
 def run_tryout(recipe: Recipe, rows: int, ask: Ask, progress: Progress | None = None) -> HumanBaseline:
-    """Ask for answers to some rows, chosen by the recipe's seed, and score them."""
     task = build_task(recipe.task)
     split, examples = _choose_rows(recipe, task, rows, progress)
     choices = tuple(recipe.task.label_values)

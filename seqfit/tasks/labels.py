@@ -14,16 +14,13 @@ The one idea: labels are compared without case and white space, and a value that
     classify, labels yes no          ClassifierHead(("yes", "no"), "single_label_classification")    one of them
     multilabel, labels joy anger     ClassifierHead(("joy", "anger"), "multi_label_classification")  any of them
     regression                       ClassifierHead(("score",), "regression")                        a number
-
-`Task.find_label_problems` reports label counts that train without an error but not as intended: a column of scores as
-classes, a file with only one class.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,8 +74,6 @@ class LabelTask(Task):
 
 
 class ClassifyTask(LabelTask):
-    """Classes: the target text is the label; a classifier predicts its index."""
-
     default_metrics = ("accuracy", "macro_f1")
     main_score = "accuracy"
 
@@ -94,12 +89,30 @@ class ClassifyTask(LabelTask):
         return self.label_words[self.label_of(row, row_id)]
 
     def find_label_problems(self, targets: Mapping[str, int]) -> list[str]:
-        return list(_find_class_problems(self.label_words, targets)) if targets else []
+        if not targets:
+            return []
+        rows = sum(targets.values())
+        found = _find_count_problems(self.label_words, targets, rows)
+        most, count = max(targets.items(), key=lambda item: item[1])
+        if len(targets) == 1:
+            why = "there is nothing to learn. Check task.target and task.labels"
+            found.append(f"all {rows:,} rows have the label '{most}': {why}")
+        elif count >= _MOST_SHARE * rows:
+            found.append(
+                f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{most}': a model that "
+                "always predicts it is right as often. Compare macro_f1, not only the accuracy"
+            )
+        scores = {label: read_score(label) for label in targets}
+        decimals = [label for label, score in scores.items() if score is not None and not score.is_integer()]
+        if None not in scores.values() and decimals:
+            found.append(
+                f"all {len(targets):,} labels are numbers, with decimals such as {decimals[0]}: if they are scores, "
+                "set task.name=regression and remove task.labels"
+            )
+        return found
 
 
 class MultilabelTask(LabelTask):
-    """Any number of labels per row, joined in the order of task.labels; a classifier predicts yes or no for each."""
-
     default_metrics = ("micro_f1", "macro_f1", "subset_accuracy")
     main_score = "micro_f1"
     label_type = "list<bool>"
@@ -128,7 +141,21 @@ class MultilabelTask(LabelTask):
         return [*super().own_texts(), TaskRecipe.LABEL_JOINT.join([*self.label_words, str(self.recipe.no_label)])]
 
     def find_label_problems(self, targets: Mapping[str, int]) -> list[str]:
-        return list(_find_multilabel_problems(self.recipe, targets)) if targets else []
+        none, rows = self.recipe.no_label or "", sum(targets.values())
+        counts: Counter[str] = Counter()
+        for text, count in targets.items():
+            counts.update(dict.fromkeys([] if text == none else text.split(TaskRecipe.LABEL_JOINT), count))
+        found = _find_count_problems(self.label_words, counts, rows)
+        if unlabelled := targets.get(none, 0):
+            share = format_share(unlabelled / rows)
+            found.append(f"{unlabelled:,} of {rows:,} rows ({share}) have no label: their target is '{none}'")
+        found += [
+            f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{label}': a model that "
+            "always predicts it is right as often"
+            for label, count in counts.items()
+            if count >= _MOST_SHARE * rows
+        ]
+        return found
 
     def _flagged(self, row: TemplateRow, row_id: str) -> list[str]:
         columns = self.recipe.label_columns or []
@@ -170,7 +197,6 @@ class RegressionTask(Task):
     label_type = "double"
 
     def label_of(self, row: TemplateRow, row_id: str = "?") -> float:
-        """The number, or the mean of the annotators' numbers."""
         numbers: list[float] = []
         for text in self._entries(row, row_id):
             number = read_score(text)
@@ -236,7 +262,6 @@ class ClassifierHead:
 
 
 def head_of(task: TaskRecipe) -> ClassifierHead | None:
-    """The head of a task that a classifier can do, else None."""
     if task.name not in task.HEAD_TASKS:
         return None
     labels = ("score",) if task.name == "regression" else tuple(task.label_values)
@@ -248,51 +273,15 @@ _ROWS_PER_CLASS = 10
 _MOST_NAMED = 5
 
 
-def _find_class_problems(labels: Sequence[str], counts: Mapping[str, int]) -> Iterator[str]:
-    rows = sum(counts.values())
-    yield from _find_count_problems(labels, counts, rows)
-    most, count = max(counts.items(), key=lambda item: item[1])
-    if len(counts) == 1:
-        yield f"all {rows:,} rows have the label '{most}': there is nothing to learn. Check task.target and task.labels"
-    elif count >= _MOST_SHARE * rows:
-        yield (
-            f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{most}': a model that always "
-            "predicts it is right as often. Compare macro_f1, not only the accuracy"
-        )
-    numbers = [label for label in counts if read_score(label) is not None]
-    decimals = [label for label in numbers if not (read_score(label) or 0.0).is_integer()]
-    if len(numbers) == len(counts) and decimals:
-        yield (
-            f"all {len(counts):,} labels are numbers, with decimals such as {decimals[0]}: if they are scores, set "
-            "task.name=regression and remove task.labels"
-        )
-
-
-def _find_multilabel_problems(task: TaskRecipe, targets: Mapping[str, int]) -> Iterator[str]:
-    none, rows = task.no_label or "", sum(targets.values())
-    counts: Counter[str] = Counter()
-    for text, count in targets.items():
-        counts.update(dict.fromkeys([] if text == none else text.split(TaskRecipe.LABEL_JOINT), count))
-    yield from _find_count_problems(list(task.label_values), counts, rows)
-    unlabelled = targets.get(none, 0)
-    if unlabelled:
-        share = format_share(unlabelled / rows)
-        yield f"{unlabelled:,} of {rows:,} rows ({share}) have no label: their target is '{none}'"
-    for label, count in counts.items():
-        if count >= _MOST_SHARE * rows:
-            yield (
-                f"{count:,} of {rows:,} rows ({format_share(count / rows)}) have the label '{label}': a model that "
-                "always predicts it is right as often"
-            )
-
-
-def _find_count_problems(labels: Sequence[str], counts: Mapping[str, int], rows: int) -> Iterator[str]:
+def _find_count_problems(labels: Sequence[str], counts: Mapping[str, int], rows: int) -> list[str]:
+    found: list[str] = []
     if len(counts) * _ROWS_PER_CLASS > rows:
-        yield (
+        found.append(
             f"{len(counts):,} labels in {rows:,} rows, more than one per {_ROWS_PER_CLASS} rows: few of them can be "
             "learned. For scores set task.name=regression, for free text task.name=generate"
         )
     unseen = [label for label in labels if label not in counts]
     if unseen and counts:
         named = ", ".join(unseen[:_MOST_NAMED]) + (", ..." if len(unseen) > _MOST_NAMED else "")
-        yield f"{len(unseen):,} of {len(labels):,} labels have no row: {named}"
+        found.append(f"{len(unseen):,} of {len(labels):,} labels have no row: {named}")
+    return found

@@ -26,8 +26,6 @@ _NUMBER = re.compile(r"[0-9]+(?:\.0+)?")  # a column with gaps holds 2.0
 
 
 class MultipleChoiceTask(Task):
-    """A row's choices are in its source; its target is the text of one of them."""
-
     default_metrics = ("accuracy",)
     main_score = "accuracy"
 

@@ -16,8 +16,6 @@ import math
 import re
 from decimal import Decimal
 
-ANSWER_MARK = "####"
-
 # A minus is a sign only if no operand precedes it: '16-3' ends in 3, '= -3' in -3.
 _NUMBER = re.compile(r"(?P<sign>(?<![\w)%])[-−])?[$€£¥]?(?P<digits>[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?|\.[0-9]+)")
 # Thousands come in groups of three after 1 to 999: anything else with one comma has decimals.
@@ -26,7 +24,7 @@ _COMMA = re.compile(r"[-+]?(0,\d+|\d+,(\d{1,2}|\d{4,}))")
 
 def find_final_number(text: str) -> str | None:
     """The first number after the last '####', or else the last number of the text."""
-    _, mark, tail = text.rpartition(ANSWER_MARK)
+    _, mark, tail = text.rpartition("####")
     marked = _NUMBER.search(tail) if mark else None
     if marked is not None:
         return _plain(marked)

@@ -43,7 +43,6 @@ _OWNERS = {
     "choice_base": (("multiple-choice",), "It says how a target names one of the row's choices"),
 }
 _ANNOTATIONS = {"majority": ("classify", "multiple-choice"), "mean": ("regression",)}
-_ONE_REFERENCE = ("classify", "multilabel", "regression", "multiple-choice")
 
 
 def build_task(recipe: TaskRecipe) -> Task:
@@ -59,10 +58,7 @@ def default_metrics_of(name: str) -> tuple[str, ...] | None:
 
 
 def find_task_mistakes(task: TaskRecipe | Mapping[str, Any]) -> list[Mistake]:
-    """Templates that break the grammar, missing and unused fields, and mistakes in labels.
-
-    Of values that the schema refuses, only the templates are checked.
-    """
+    """All mistakes beyond the schema; of values that the schema refuses, only the templates are checked."""
     try:
         task = TaskRecipe.model_validate(task)
     except ValidationError:
@@ -111,7 +107,7 @@ def _find_unused_fields(task: TaskRecipe) -> Iterator[Mistake]:
             f"{' and '.join(owners)} take the {task.annotations} of several annotators' values",
             f"Set task.annotations={fitting}" if fitting else "Remove task.annotations",
         )
-    if task.references is not None and task.name in _ONE_REFERENCE:
+    if task.references is not None and task.name in (*TaskRecipe.HEAD_TASKS, "multiple-choice"):
         yield _mistake(
             "references",
             f"{task.references} is given, but task.name is {task.name}",
@@ -140,7 +136,6 @@ def _find_missing_fields(task: TaskRecipe) -> Iterator[Mistake]:
 
 
 def _find_missing_target_mistakes(task: TaskRecipe) -> Iterator[Mistake]:
-    """The text that replaces a missing target must be a valid target."""
     given = task.missing_target
     if given is None:
         return

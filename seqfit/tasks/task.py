@@ -36,8 +36,6 @@ Label: TypeAlias = int | float | list[bool]  # a classifier's target: a class, a
 
 
 class Task:
-    """What all tasks share: it renders the templates and takes generated text as the prediction."""
-
     default_metrics: ClassVar[tuple[str, ...]]
     main_score: ClassVar[str]
     label_type: ClassVar[str] = "int32"  # Arrow's name of the type that `label_of` returns
@@ -100,8 +98,7 @@ class Task:
         return tuple(dict.fromkeys(p for one in templates for p in columns_of(one, required_only=True)))
 
     def check_columns(self, columns: Collection[str]) -> None:
-        """Raise DataError if no row has an optional column, which `[[ ]]` or task.missing_target would leave out
-        silently.
+        """Raise DataError for an optional column that no row has: [[ ]] or missing_target would leave it out silently.
 
         A template with a required column that does not exist is skipped: another one may be for this data.
         """
@@ -114,10 +111,7 @@ class Task:
         check_known(fitting, columns, "A column inside [[ ]] may be empty in some rows, but must exist")
 
     def group_of(self, row: TemplateRow) -> str:
-        """Rows of one group stay in one split: the context that several questions share, or the source.
-
-        The context is any column of the template whose name starts with 'context': CONTEXTS, context_processed.
-        """
+        """Rows of one group stay in one split: they share the columns named 'context...' or, if none, the source."""
         template = choose_template(self.recipe.source, row)
         contexts = [path for path in columns_of(template) if path.lower().startswith("context")]
         text = " ".join(filter(None, (column_text(path, row) for path in contexts)))

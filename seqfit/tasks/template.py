@@ -29,7 +29,7 @@ import json
 import math
 import re
 import tokenize
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, TypeAlias
@@ -98,10 +98,7 @@ def render_items(template: str, row: TemplateRow) -> list[str] | None:
 
 
 def has_columns(template: str, row: TemplateRow) -> bool:
-    """Whether the row has every column outside `[[ ]]`.
-
-    None counts as lacking: if files with different columns are read into one table, Arrow fills in None.
-    """
+    """Whether the row has all columns outside `[[ ]]`; None counts as lacking, because Arrow fills it in."""
     for path in columns_of(template, required_only=True):
         try:
             if _look_up(path, row) is None:
@@ -247,32 +244,25 @@ def _listed(row: TemplateRow) -> str:
 @lru_cache(maxsize=256)
 def _parse(template: str) -> tuple[_Part, ...]:
     """Cached, because every row has the same few templates."""
-    tokens = iter(_TOKEN.findall(template))
     parts: list[_Part] = []
-    for token in tokens:
+    inside: list[str | _Column] | None = None  # the parts of a [[ ]] that is open
+    for token in _TOKEN.findall(template):
         if token == "[[":
-            parts.append(_parse_optional(tokens, template))
-        elif token == "]]":
+            if inside is not None:
+                raise _grammar_mistake(template, "'[[' inside [[ ]]", "Optional parts don't nest")
+            inside = []
+        elif token != "]]":
+            (parts if inside is None else inside).append(_parse_plain(token, template))
+        elif inside is None:
             raise _grammar_mistake(template, "']]' without '[['", "Each [[ needs its ]]")
+        elif not any(isinstance(part, _Column) for part in inside):
+            raise _grammar_mistake(template, "[[ ]] without a column", "Its columns decide whether it is left out")
         else:
-            parts.append(_parse_plain(token, template))
-    return tuple(parts)
-
-
-def _parse_optional(tokens: Iterator[str], template: str) -> _Optional:
-    parts: list[str | _Column] = []
-    for token in tokens:
-        if token == "]]":
-            break
-        if token == "[[":
-            raise _grammar_mistake(template, "'[[' inside [[ ]]", "Optional parts don't nest")
-        parts.append(_parse_plain(token, template))
-    else:
+            parts.append(_Optional(tuple(inside)))
+            inside = None
+    if inside is not None:
         raise _grammar_mistake(template, "'[[' without ']]'", "Each [[ needs its ]]")
-    optional = _Optional(tuple(parts))
-    if not optional.columns:
-        raise _grammar_mistake(template, "[[ ]] without a column", "Its columns decide whether it is left out")
-    return optional
+    return tuple(parts)
 
 
 def _parse_plain(token: str, template: str) -> str | _Column:
@@ -299,16 +289,15 @@ class Example:
     """What training, evaluation and splitting need of one row.
 
     Target and references differ if the target is more than the answer: a math solution ends in its number, an
-    unanswerable question has the target 'unanswerable' and the reference ''. Examples of one group stay in one split.
-    Choices are those of a multiple-choice question, in the order of their letters.
+    unanswerable question has the target 'unanswerable' and the reference ''.
     """
 
     id: str
     source: str
     target: str
     references: tuple[str, ...]
-    group: str
-    choices: tuple[str, ...] = ()
+    group: str  # whose examples stay in one split
+    choices: tuple[str, ...] = ()  # of a multiple-choice question, in the order of their letters
 
 
 _NAMES = {"None": "", "nan": "", "True": "true", "False": "false"}

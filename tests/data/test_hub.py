@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.data.file_tables import HubSplit, load_hub_splits
+from seqfit.data.file_tables import load_hub_splits, read_hub_rows
 from seqfit.errors import DataError
 
 
@@ -27,7 +27,7 @@ def test_rows_and_files_of_a_loaded_data_set(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "train.csv").write_text("text,label\nUnions,2\n", "utf-8")
     splits = load_hub_splits(str(folder), None)
-    assert list(splits["train"].rows()) == [{"text": "Unions", "label": 2}]
+    assert list(splits["train"].read()) == [{"text": "Unions", "label": 2}]
     assert all(file.is_file() for file in splits["train"].files)
 
 
@@ -42,7 +42,7 @@ def test_a_script_is_read_from_the_hubs_own_conversion(monkeypatch: pytest.Monke
     monkeypatch.setattr(datasets, "load_dataset", load)
     split = load_hub_splits("ccasimiro/squad_es", "v1.1.0")["train"]
     assert split.notes == ("ccasimiro/squad_es is a script; read from its branch refs/convert/parquet",)
-    assert list(split.rows()) == [{"a": 1}]
+    assert list(split.read()) == [{"a": 1}]
 
 
 def test_class_labels_become_their_names() -> None:
@@ -50,5 +50,5 @@ def test_class_labels_become_their_names() -> None:
 
     features = Features({"text": Value("string"), "label": ClassLabel(names=["World", "Sports"])})
     rows = {"text": ["a", "b", "c"], "label": [1, -1, None]}
-    found = list(HubSplit(Dataset.from_dict(rows, features=features)).rows())
+    found = list(read_hub_rows(Dataset.from_dict(rows, features=features)))
     assert [row["label"] for row in found] == ["Sports", -1, None]

@@ -7,6 +7,7 @@ import pytest
 
 from seqfit.data import file_tables
 from seqfit.data.file_groups import ALL
+from seqfit.data.file_tables import DataTable
 from seqfit.data.tables import find_tables
 from seqfit.errors import DataError
 from seqfit.recipe.schema import SourceRecipe
@@ -187,16 +188,11 @@ def test_a_file_takes_the_header_of_the_others(tmp_path: Path) -> None:
     assert next(find_tables(SourceRecipe(path=str(tmp_path)))["test"].read()) == {"text": "fine", "label": "a"}
 
 
-class _FakeSplit:
-    files = ()
-    notes = ("converted",)
-
-    def rows(self) -> list[Any]:
-        return [{"a": 1}]
-
-
 def _hub(monkeypatch: pytest.MonkeyPatch, *names: str, **fields: Any) -> dict[str, str]:
-    monkeypatch.setattr(file_tables, "load_hub_splits", lambda name, config: {own: _FakeSplit() for own in names})
+    def load(name: str, config: str | None) -> dict[str, DataTable]:
+        return {own: DataTable(f"{name}, {own}", (), lambda: iter([{"a": 1}]), lambda: ("converted",)) for own in names}
+
+    monkeypatch.setattr(file_tables, "load_hub_splits", load)
     return {split: table.name for split, table in find_tables(SourceRecipe(hub="a/b", **fields)).items()}
 
 

@@ -32,7 +32,7 @@ def test_a_recipe_stays_what_it_is() -> None:
         None,
         (),
     )
-    assert given.command == "seqfit train demo train.steps=3"
+    assert given.format_command("train") == "seqfit train demo train.steps=3"
     assert read_given(given) is given
 
 
@@ -50,13 +50,18 @@ def test_a_data_file_is_data_with_and_without_the_option(is_positional: bool) ->
     recipe = load_recipe(given.recipe, given.overrides)
     assert (recipe.task.target, recipe.train.steps, recipe.model.name) == ("{answer}", 3, "google/mt5-small")
     assert "qa: 'question: {question}' -> '{answer}'" in given.notes
-    assert given.command == "seqfit train --data my.jsonl --task qa --model google/mt5-small train.steps=3"
+    assert (
+        given.format_command("train") == "seqfit train --data my.jsonl --task qa --model google/mt5-small train.steps=3"
+    )
     assert given.name == "my"
 
 
 def test_the_command_that_is_shown_can_be_pasted() -> None:
     given = find_given("my.jsonl", ["task.source={question} ?"], command="data")
-    assert given.command == "seqfit train --data my.jsonl --model google/mt5-small 'task.source={question} ?'"
+    assert (
+        given.format_command("train")
+        == "seqfit train --data my.jsonl --model google/mt5-small 'task.source={question} ?'"
+    )
 
 
 def test_data_in_memory_lies_in_the_cache_under_its_own_name() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from seqfit.errors import RecipeError
 from seqfit.inspection.columns import profile_columns
-from seqfit.inspection.reading import Hints
 from seqfit.inspection.task_guess import find_reading, find_task
+from seqfit.inspection.text_readings import Hints
 
 LONG = "A long text of many words about something that happened to someone somewhere, told without haste, no. #."
 FEW = ["good", "bad"]

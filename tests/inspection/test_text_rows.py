@@ -8,7 +8,8 @@ import pytest
 
 from seqfit.data import file_tables
 from seqfit.data.rows import BadRow
-from seqfit.inspection.text_rows import WordData, count_text_words, read_words
+from seqfit.inspection.report import LeftOut
+from seqfit.inspection.text_rows import WordSplit, count_text_words, read_words
 from seqfit.recipe.load import load_recipe
 
 
@@ -20,7 +21,7 @@ def test_words_are_counted_between_spaces_and_by_character_where_there_are_none(
     assert count_text_words(text) == words
 
 
-def read(folder: Path, **task: Any) -> WordData:
+def read(folder: Path, **task: Any) -> tuple[dict[str, WordSplit], list[str], list[LeftOut]]:
     values: dict[str, Any] = {
         "model": {"name": "nobody loads it"},
         "task": {"name": "qa", "source": "{q}", "target": "{a}"} | task,
@@ -36,7 +37,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 def test_rows_are_kept_as_numbers_and_read_again_where_they_are_shown(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", [{"q": "a b c", "a": "x"}, {"q": "d", "a": "y z"}])
     write(tmp_path / "test.jsonl", [{"id": "t1", "q": "d", "a": "y"}])
-    splits = read(tmp_path).splits
+    splits, _, _ = read(tmp_path)
     assert splits["train"].source_lengths.tolist() == [3, 1]
     assert splits["train"].target_lengths.tolist() == [1, 2]
     assert [example.source for example in splits["train"].texts([1, 0, 1])] == ["d", "a b c", "d"]
@@ -58,8 +59,8 @@ def test_rows_that_cannot_be_used_are_left_out_by_cause_with_the_first_five(
         return rows_and_more()
 
     monkeypatch.setattr(file_tables, "read_rows", broken)
-    found = read(tmp_path)
-    (empty, unreadable) = [entry for entry in found.left_out if entry.split == "train"]
+    _, _, left_out = read(tmp_path)
+    (empty, unreadable) = [entry for entry in left_out if entry.split == "train"]
     assert "empty target" in empty.cause
     assert len(empty.examples) == min(5, empty.rows)
     assert empty.examples[0].startswith("row ")
@@ -68,7 +69,7 @@ def test_rows_that_cannot_be_used_are_left_out_by_cause_with_the_first_five(
 
 def test_targets_are_counted_only_where_they_are_classes(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", [{"q": f"w{n}", "a": "yes" if n % 3 else "no"} for n in range(30)])
-    train = read(tmp_path, name="classify", labels=["yes", "no"]).splits["train"]
+    train = read(tmp_path, name="classify", labels=["yes", "no"])[0]["train"]
     assert sum(train.targets.values()) == len(train)
     assert set(train.targets) == {"yes", "no"}
-    assert not read(tmp_path).splits["train"].targets
+    assert not read(tmp_path)[0]["train"].targets

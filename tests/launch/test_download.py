@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seqfit.cache import cache_root
-from seqfit.data import file_tables
+from seqfit.data import DataTable, file_tables
 from seqfit.errors import ModelError, RecipeError
 from seqfit.launch.download import download
 from tests.launch.hub import serve_model
@@ -51,16 +51,9 @@ def test_without_tokenizing_only_what_is_far_away_is_fetched(recipe: Recipe) -> 
 def test_a_data_set_of_the_hub_is_downloaded(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str | None]] = []
 
-    class Split:
-        files: tuple[Path, ...] = ()
-        note = ""
-
-        def rows(self) -> Any:
-            return iter([])
-
-    def load(name: str, config: str | None) -> dict[str, Split]:
+    def load(name: str, config: str | None) -> dict[str, DataTable]:
         asked.append((name, config))
-        return {"train": Split(), "test": Split()}
+        return {split: DataTable(split, (), lambda: iter([])) for split in ("train", "test")}
 
     monkeypatch.setattr(file_tables, "load_hub_splits", load)
     recipe["data"] = {"hub": "knkarthick/dialogsum"}
