@@ -157,7 +157,6 @@ def _publish(draft: Path, place: Path) -> None:
 
 @contextmanager
 def _explained_errors() -> Iterator[None]:
-    """A full or read-only disk is for the user to fix."""
     try:
         yield
     except OSError as error:

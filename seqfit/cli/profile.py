@@ -59,7 +59,6 @@ def print_profile(result: Profile) -> None:
 
 
 def print_summary(summary: TraceSummary, console: Console | None = None) -> None:
-    """The tables of a trace; empty ones are left out."""
     console = console or Console()
     if summary.calls:
         console.print(_rows("CUDA API calls", summary.calls))

@@ -52,7 +52,6 @@ class MemoryLimits:
 
 
 def read_limits(root: Path = Path("/")) -> MemoryLimits:
-    """Of the groups that this process is in."""
     memory_bytes, used_bytes = _read_memory(root)
     return MemoryLimits(memory_bytes, used_bytes, _read_cores(root))
 

@@ -35,7 +35,6 @@ _PASSED_ON = ("SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "H
 
 
 def list_environment() -> dict[str, str]:
-    """Variables of this environment that the processes of a job use."""
     return {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)}
 
 

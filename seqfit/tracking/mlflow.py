@@ -25,8 +25,6 @@ _STATUSES = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"
 
 
 class MlflowTracker:
-    """One run; points are collected until `flush`."""
-
     sent_until = None
 
     def __init__(self, identity: Identity) -> None:

@@ -61,7 +61,6 @@ class TrackioTracker:
             )  # fmt: skip
 
     def finish(self, status: str, ended: float | None, scores: Mapping[str, float]) -> None:
-        """Final scores are a row of the last step."""
         time = ended or self._identity.started
         if scores:
             self.scalars(scores, self._step, time)

@@ -73,7 +73,6 @@ class Stopping:
 
     @property
     def noted(self) -> bool:
-        """Whether this process has got a signal."""
         return self._noted is not None
 
     def offer(self) -> int:
@@ -81,7 +80,6 @@ class Stopping:
         return -int(self._noted or 0)
 
     def settle(self, lowest: int) -> None:
-        """`lowest`: the result of the all-reduce."""
         self._agreed = signal.Signals(-lowest) if lowest else None
 
     def raise_stopped(self, step: int, run: Path) -> NoReturn:
@@ -108,8 +106,6 @@ class PeerOutOfMemory(MemoryError):
 
 
 class Coordination:
-    """Collects what this rank has to report, and knows what all ranks have reported."""
-
     def __init__(self, world: World, stopping: Stopping | None = None) -> None:
         self.world = world
         self.stopping = stopping or Stopping(single_process=world.size == 1)
@@ -128,7 +124,6 @@ class Coordination:
         return self._is_due() if self.world.size == 1 else self._agreed_due
 
     def begin_attempt(self) -> None:
-        """Before each attempt at a step."""
         self.has_agreed, self.lowest_tokens = False, NO_OOM
 
     def check_all_ranks(self) -> None:

@@ -53,7 +53,6 @@ class Evaluator:
         self._threshold: Threshold | None = None  # multilabel: that of the last evaluation
 
     def evaluate(self) -> None:
-        """Score the current model; it becomes the checkpoint if it is the best so far."""
         log = self._state.log
         log.write()
         log.check_open()  # a NaN or Inf loss ends the run before anything is kept

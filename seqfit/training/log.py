@@ -119,8 +119,6 @@ class _Reading:
 
 
 class StepLog:
-    """Sums up steps, and writes a record of them after the next one was launched."""
-
     def __init__(
         self,
         writer: RunWriter,

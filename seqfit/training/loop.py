@@ -34,8 +34,6 @@ from seqfit.training.view import TrainingView
 
 @dataclass
 class TrainingRun:
-    """The live parts of one run."""
-
     setup: TrainingSetup
     writer: RunWriter
     view: TrainingView
@@ -60,7 +58,6 @@ class TrainingRun:
         self.oom.expect(splits)
 
     def batches(self) -> Generator[GlobalBatch]:
-        """From the last completed step to the end, prepared in the background."""
         done = self.state.step
         on_gpu = self.step.precision.device.type == "cuda"
         return self.setup.loader.prefetch(done, self.setup.total_steps - done, self.setup.strategy.prefetch, pin=on_gpu)
@@ -79,11 +76,9 @@ class TrainingRun:
             yield
 
     def is_record_due(self, number: int) -> bool:
-        """By train.log_every, and at the end."""
         return number % self.setup.recipe.train.log_every == 0 or number == self.setup.total_steps
 
     def is_evaluation_due(self, number: int, batch: GlobalBatch) -> bool:
-        """By eval.every_steps, else at the end of an epoch, and at the end."""
         every = self.setup.recipe.eval.every_steps
         due = batch.epoch.is_integer() if every is None else number % every == 0
         return due or number == self.setup.total_steps
@@ -168,7 +163,6 @@ def train_to_end(run: TrainingRun) -> int:
 
 
 def run_training(run: TrainingRun) -> None:
-    """Next batch -> step -> on OOM split and retry -> log -> evaluate -> snapshot, from the last completed step."""
     state, step = run.state, run.step
     if step.updates_in_backward and state.step == 0:
         run.snapshots.take()  # to go back to after OOM

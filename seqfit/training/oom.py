@@ -57,8 +57,6 @@ class HalfUpdated(Exception):
 
 
 class OomRecovery:
-    """Halves micro-batches after OOM in a step, here or on another rank."""
-
     def __init__(self, step: TrainStep, loader: Loader, writer: RunWriter, coordination: Coordination) -> None:
         self._step = step
         self._loader = loader
@@ -73,7 +71,6 @@ class OomRecovery:
         self._known_splits = dict(splits)
 
     def begin(self, number: int) -> None:
-        """Before the first attempt at a step."""
         if number in self._known_splits:
             self._limit_tokens(self._known_splits.pop(number))
         self._updates = self._step.updates

@@ -61,8 +61,6 @@ class _Largest:
 
 
 class PeakObserver(Observer):
-    """Measures the peak of steps that may show a higher one than those before."""
-
     def __init__(self, step: TrainStep, report: Callable[[EventKind, str], None], *, is_predicted: bool) -> None:
         self.peak_bytes: int | None = None
         self.at_step: int | None = None

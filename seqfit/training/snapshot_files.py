@@ -58,8 +58,6 @@ class Damaged(Exception):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What an exact resume needs."""
-
     step: int
     tensors: Mapping[str, torch.Tensor]  # of a loaded one: each is read from disk on access
     facts: Mapping[str, Any]
@@ -94,7 +92,6 @@ class SnapshotWriter:
         return [self._written.popleft() for _ in range(len(self._written))]
 
     def wait(self) -> None:
-        """Until the last one is on disk."""
         if self._writing is not None:
             writing, self._writing = self._writing, None
             writing.result()
@@ -123,7 +120,6 @@ class SnapshotWriter:
 
 @contextlib.contextmanager
 def _explained_failures(step: int, folder: Path) -> Iterator[None]:
-    """A full or missing disk is for the user to fix."""
     try:
         yield
     except (OSError, SafetensorError) as error:

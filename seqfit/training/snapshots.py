@@ -69,7 +69,6 @@ class Snapshots:
         self._state.log.leave_out(time.perf_counter() - started)
 
     def wait(self) -> None:
-        """Until what was taken is on disk."""
         self._disk.wait()
         self._record_written()
 

@@ -250,7 +250,6 @@ def _write_start(
 def _train(
     setup: TrainingSetup, writer: RunWriter, view: TrainingView, prepare: Callable[[TrainingRun], None] | None = None
 ) -> None:
-    """The loop, and how it ended, in the manifest."""
     view.decide_by(setup.best)
     view.start(_headline(setup), setup.total_steps)
     status, world = "failed", setup.world

@@ -56,8 +56,6 @@ class SilentView(TrainingView):
 
 
 class LineView(TrainingView):
-    """One line per record, for logs and pipes."""
-
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(soft_wrap=True, highlight=False, markup=False, force_jupyter=False)
         self._total_steps = 0
@@ -181,5 +179,4 @@ class Terminal(LineView):
 
 
 def choose_training_view() -> TrainingView:
-    """Live in a terminal, plain lines elsewhere."""
     return Terminal() if Console().is_terminal else LineView()
