@@ -19,8 +19,6 @@ from seqfit.tracking.tracker import Identity, TrackedValue
 
 
 class TrackioTracker:
-    """One run of a project; rows are collected until `flush`."""
-
     sent_until = None
 
     def __init__(self, identity: Identity) -> None:

@@ -112,16 +112,12 @@ class Coordination:
         self.has_agreed = False  # in this attempt at a step: the others count on this rank
         self.lowest_tokens = NO_OOM
         self._agreed_due = False
-        self._is_due: Callable[[], bool] = bool
-
-    def set_snapshot_clock(self, is_due: Callable[[], bool]) -> None:
-        """`is_due`: whether a snapshot is due by the clock; among several ranks the first one's clock decides."""
-        self._is_due = is_due
+        self.is_due_by_clock: Callable[[], bool] = bool  # a snapshot; among several ranks the first one's clock decides
 
     @property
     def snapshot_is_due(self) -> bool:
         """By the clock, the same on all ranks."""
-        return self._is_due() if self.world.size == 1 else self._agreed_due
+        return self.is_due_by_clock() if self.world.size == 1 else self._agreed_due
 
     def begin_attempt(self) -> None:
         self.has_agreed, self.lowest_tokens = False, NO_OOM
@@ -135,7 +131,7 @@ class Coordination:
 
     def all_reduce(self, tokens: int = NO_OOM) -> int:
         """The smallest micro-batch that any rank needs after OOM, or NO_OOM. A collective: all ranks call it."""
-        is_due = self.world.is_first and self._is_due()
+        is_due = self.world.is_first and self.is_due_by_clock()
         lowest, stop, due = self.world.all_reduce_min([tokens, self.stopping.offer(), -int(is_due)])
         self.stopping.settle(stop)
         self._agreed_due = due < 0
