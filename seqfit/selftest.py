@@ -68,7 +68,11 @@ def run_selftest(device: torch.device) -> Iterator[SelfCheck]:
             reason = _explain_skip(strategy, device)
             title = f"{model_name}: {name}"
             yield SelfCheck(title, "skipped", reason) if reason else _compare(title, build, strategy, baseline, device)
-    yield _check_masks(device)
+    # A dropout mask is reproduced from its seed, and drops as many as it should.
+    first, again = (MaskSource(7, 0.1, device).next((1000, 1000)) for _ in range(2))
+    share = 1 - float(first.float().mean())
+    good = bool(torch.equal(first, again)) and abs(share - 0.1) < 0.002
+    yield SelfCheck("dropout from a seed", "ok" if good else "wrong", f"rate 0.1, dropped {share:.4f}")
 
 
 def _explain_skip(strategy: Strategy, device: torch.device) -> str:
@@ -118,14 +122,6 @@ def _build_batch(model: Any, *, packed: bool, device: torch.device) -> GlobalBat
     targets_total = sum(part.target_tokens for part in parts)
     batch = GlobalBatch(np.arange(4), parts, 1.0, 4, sum(_SOURCES), targets_total, 0)
     return batch.pin(torch.cuda.current_device()) if device.type == "cuda" else batch
-
-
-def _check_masks(device: torch.device) -> SelfCheck:
-    """A dropout mask is reproduced from its seed, and drops as many as it should."""
-    first, again = (MaskSource(7, 0.1, device).next((1000, 1000)) for _ in range(2))
-    share = 1 - float(first.float().mean())
-    good = bool(torch.equal(first, again)) and abs(share - 0.1) < 0.002
-    return SelfCheck("dropout from a seed", "ok" if good else "wrong", f"rate 0.1, dropped {share:.4f}")
 
 
 def _build(kind: Any, config: Any) -> Any:

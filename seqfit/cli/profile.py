@@ -6,7 +6,6 @@ Prints the step's phases, the tables of its trace, and the findings last, where 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +19,7 @@ from typer import Argument, Option
 from seqfit.cli.arguments import OverridesArgument, check_recipe
 from seqfit.errors import RecipeError
 from seqfit.rundir import files
+from seqfit.system import quiet_torch
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -243,9 +243,7 @@ def command(
     if trace is not None:
         _show_trace(trace, as_json)
         return
-    # torch 2.13 announces every start and stop of the profiler, and each block that it did not see allocated.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    quiet_torch()  # 2.13 announces every start and stop of the profiler, and each block that it did not see allocated
     from seqfit.validation import load_checked_recipe
 
     assert recipe is not None

@@ -141,20 +141,15 @@ def read_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Seque
     values, wrong_overrides = apply_overrides(merged, overrides)
     values, note = fit_warmup(values, is_stated=_is_stated(WARMUP, layers, overrides))
     recipe, mistakes = validate_part(Recipe, values)
-    known = _without_unknown(values, mistakes)
+    known = copy.deepcopy(values)
+    for path, _ in mistakes:
+        if annotation_at(path) is None and _has(known, path):
+            del _find_value(known, path[:-1])[path[-1]]
     if known != values:  # an unknown field hides the mistakes of its part as a whole
         mistakes += [mistake for mistake in validate_part(Recipe, known)[1] if mistake not in mistakes]
     unread = [f"{layer.name}: {mistake}" for layer in layers for mistake in layer.mistakes] + wrong_overrides
     notes = [] if note is None else [note]
     return RecipeReading(layers, overrides, values, known, recipe, unread, mistakes, notes)
-
-
-def _without_unknown(values: dict[str, Any], mistakes: Sequence[Mistake]) -> dict[str, Any]:
-    known = copy.deepcopy(values)
-    for path, _ in mistakes:
-        if annotation_at(path) is None and _has(known, path):
-            del _find_value(known, path[:-1])[path[-1]]
-    return known
 
 
 def dump_recipe(recipe: Recipe) -> str:

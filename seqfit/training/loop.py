@@ -7,14 +7,16 @@ strategy (tests/training/test_frames.py):
 
 Batches are prepared ahead of it, and records are read one step late: while a record waits for the device, the device
 works on the next step. Only an evaluation and the end leave it idle. What observes steps (peak memory, a calibration
-workload, a profiler) is an `Observer`.
+workload, a profiler) is an `Observer`; `run_steps` runs a few steps of this loop for a measurement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from seqfit.data import GlobalBatch
 from seqfit.errors import is_out_of_memory
@@ -29,7 +31,7 @@ from seqfit.training.setup import TrainingSetup
 from seqfit.training.snapshot_files import Snapshot
 from seqfit.training.snapshots import Snapshots
 from seqfit.training.state import Best, Schedule, TrainingState, read_torch_states, restore_torch_states
-from seqfit.training.view import TrainingView
+from seqfit.training.view import SilentView, TrainingView
 
 
 @dataclass
@@ -216,3 +218,32 @@ def make_step(run: TrainingRun, number: int, batch: GlobalBatch) -> tuple[StepOu
         with run.step.full_precision():
             return make_step(run, number, batch)
     return outcome, batch
+
+
+def run_steps(
+    setup: TrainingSetup, steps: int, after: Callable[[int, GlobalBatch], None] | None = None, *, done: int = 0
+) -> None:
+    """Runs so many steps behind the first `done`, and calls `after` with each one's number and batch.
+
+    No evaluation, no checkpoint, records in a temporary folder; else as in `seqfit train`, so that causes in the loop
+    itself (waiting for data, reading values for the log, what ranks agree on) are included.
+    """
+    last = done + steps
+    evaluation = setup.recipe.eval.model_copy(update={"every_steps": last + 1, "at_start": False})
+    # One more in all than are made: the last step of a run is followed by an evaluation.
+    setup = replace(setup, recipe=setup.recipe.model_copy(update={"eval": evaluation}), total_steps=last + 1)
+    with tempfile.TemporaryDirectory(prefix="seqfit-steps-") as folder:
+        writer = RunWriter.create(Path(folder) / "run")
+        with closing(writer):
+            observers = [] if after is None else [_AfterStep(after)]
+            run = build_run(setup, writer, SilentView(), StepWork(), observers, max_steps=steps)
+            run.state.step = done
+            train_to_end(run)
+
+
+class _AfterStep(Observer):
+    def __init__(self, after: Callable[[int, GlobalBatch], None]) -> None:
+        self._after = after
+
+    def after_step(self, number: int, batch: GlobalBatch) -> None:
+        self._after(number, batch)

@@ -35,20 +35,13 @@ class TrainingView:
     def decide_by(self, score: str) -> None:
         """The score that chooses the best checkpoint."""
 
-    def start(self, description: str, total_steps: int) -> None:
-        """Training starts."""
-
     def advance(self, step: int) -> None:
         """A step was launched; nothing of it has been read from the device."""
 
-    def step(self, record: records.StepRecord) -> None:
-        """A step was logged."""
-
-    def evaluation(self, record: records.EvaluationRecord, best: bool) -> None:
-        """An evaluation is done."""
-
-    def event(self, record: records.EventRecord) -> None:
-        """Something happened that a reader of the run should know."""
+    def start(self, description: str, total_steps: int) -> None: ...
+    def step(self, record: records.StepRecord) -> None: ...
+    def evaluation(self, record: records.EvaluationRecord, best: bool) -> None: ...
+    def event(self, record: records.EventRecord) -> None: ...
 
 
 class SilentView(TrainingView):
