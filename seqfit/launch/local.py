@@ -44,8 +44,6 @@ _SHOWN_LINES = 20
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """The processes on this machine, which may be one of several."""
-
     processes: int  # here
     machines: int = 1
     number: int = 0  # of this machine

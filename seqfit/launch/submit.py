@@ -10,8 +10,6 @@ not exist, because a login node shares its folders with the nodes (unless they r
 An array is the same for several recipes: one job file, a list, and a directory for each run.
 
     sweep/job.sbatch  runs.txt      0/recipe.yaml  0/submissions.jsonl      1/...
-
-comparison/slurm.py submits its repeats as an array, with its own `JobRequest` and files.
 """
 
 from __future__ import annotations
@@ -156,7 +154,14 @@ def submit_again(
         change = otherwise or f"Evaluate it with: seqfit evaluate {quote(folder)}"
         raise RunError(f"'{folder}' is finished", "a job that is submitted again continues what was stopped", change)
     for run in unfinished.values():
-        _check_not_queued(run)
+        for submission in read_submissions(run)[-1:]:
+            known = slurm.wait_for_end(submission.job)
+            if known is not None and not known.is_over:
+                raise RunError(
+                    f"'{run}' is job {submission.job}, which is {known.state}",
+                    "one job at a time may write a run directory",
+                    f"Wait for it (seqfit status {quote(run)}), or cancel it first: seqfit cancel {quote(run)}",
+                )
     for run in unfinished.values():
         before(run)
     return _hand_over(folder, unfinished)
@@ -172,15 +177,3 @@ def _hand_over(folder: Path, runs: Mapping[int, Path]) -> Submitted:
         task = f"{job}_{number}" if is_array else job
         add_submission(run, task, place / files.slurm_log(task))
     return Submitted(job, place, list(runs.values()))
-
-
-def _check_not_queued(run: Path) -> None:
-    """Two jobs must not write one directory."""
-    for submission in read_submissions(run)[-1:]:
-        known = slurm.wait_for_end(submission.job)
-        if known is not None and not known.is_over:
-            raise RunError(
-                f"'{run}' is job {submission.job}, which is {known.state}",
-                "one job at a time may write a run directory",
-                f"Wait for it (seqfit status {quote(run)}), or cancel it first: seqfit cancel {quote(run)}",
-            )

@@ -11,8 +11,7 @@ initialise themselves.
 SEQFIT_WATCHED_STEPS=3 measures up to step 3, whether anything was predicted or not: trials of a comparison are measured
 during warm-up. Then the largest of the other steps (above: 17) are kept, and `measure_largest` repeats them after the
 run, outside all timing. Which one needs most memory depends on the model, so there are three measures of size: tokens,
-targets (a head's logits) and pairs of tokens (attention). `compare_with_measured` puts the peak and the time of a step
-next to what was predicted.
+targets (a head's logits) and pairs of tokens (attention).
 
 **Calibration workload.** A virtual machine may be a third slower for a minute because of its neighbours, which none of
 its clocks shows; a step and the workload that follows it slow down alike. So the time of a step in units of the
@@ -23,7 +22,7 @@ workload does not depend on the machine's speed at that moment:
 
 It is a small transformer layer, forward and backward, because it must slow down as a step does. Measured (blocks of 40
 steps of a tiny T5, one thread): step times varied by 11%, in units of this workload by 1.6%, in units of a matrix
-product by 5%. Trials of a comparison turn it on, on a CPU: SEQFIT_CALIBRATION=1.
+product by 5%.
 """
 
 from __future__ import annotations

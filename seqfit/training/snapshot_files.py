@@ -132,8 +132,6 @@ def _explained_failures(step: int, folder: Path) -> Iterator[None]:
 
 
 class SnapshotDraft:
-    """A snapshot that is written under another name first: in the end it is whole, or not there at all."""
-
     def __init__(self, run: Path, step: int) -> None:
         self._step = step
         self._draft = FolderDraft(snapshot_folder(run, step))
