@@ -287,7 +287,6 @@ def _check_lengths(options: dict[str, Any]) -> None:
 
 
 def _read_changes(changes: list[str], options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """The overrides and options of a second plan."""
     lengths = {"max_source_tokens": "source_tokens", "max_target_tokens": "target_tokens"}
     further: list[str] = []
     for change in changes:

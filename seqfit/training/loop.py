@@ -5,9 +5,8 @@ strategy (tests/training/test_frames.py):
 
     run_training > make_step > TrainStep.run > ParallelStrategy.run_batch > loss.backward()
 
-Batches are prepared ahead of it, and records are read one step late: while a record waits for the device, the device
-works on the next step. Only an evaluation and the end leave it idle. What observes steps (peak memory, a calibration
-workload, a profiler) is an `Observer`; `run_steps` runs a few steps of this loop for a measurement.
+Batches are prepared ahead of it, and records are read one step late: only an evaluation and the end leave the device
+idle. What observes steps (peak memory, a calibration workload, a profiler) is an `Observer`.
 """
 
 from __future__ import annotations

@@ -75,7 +75,6 @@ class PeakObserver(Observer):
 
     @contextmanager
     def around_step(self, number: int, batch: GlobalBatch) -> Iterator[None]:
-        """Measured where its largest micro-batch has more tokens than any before."""
         self._measured = None
         tokens = max(micro_batch.tokens for micro_batch in batch.micro_batches)
         if not FIRST <= number <= self._last or tokens <= self._most_tokens:
@@ -175,9 +174,8 @@ def _measure(batch: GlobalBatch) -> Iterator[tuple[_Measure, int]]:
         if micro_batch.source_lengths is None:  # padded to the longest
             yield ("pairs", is_only), micro_batch.tokens**2 // micro_batch.examples
         else:
-            both = zip(
-                micro_batch.source_lengths, micro_batch.target_lengths or (0,) * micro_batch.examples, strict=True
-            )
+            targets = micro_batch.target_lengths or (0,) * micro_batch.examples
+            both = zip(micro_batch.source_lengths, targets, strict=True)
             yield ("pairs", is_only), sum((source + target) ** 2 for source, target in both)
 
 
