@@ -76,9 +76,6 @@ class TrainingRun:
                 stack.enter_context(observer.around_step(number, batch))
             yield
 
-    def is_record_due(self, number: int) -> bool:
-        return number % self.setup.recipe.train.log_every == 0 or number == self.setup.total_steps
-
     def is_evaluation_due(self, number: int, batch: GlobalBatch) -> bool:
         every = self.setup.recipe.eval.every_steps
         due = batch.epoch.is_integer() if every is None else number % every == 0
@@ -185,7 +182,7 @@ def run_training(run: TrainingRun) -> None:
             for observer in run.observers:
                 observer.after_step(number, batch)
             run.view.advance(number)
-            if run.is_record_due(number):
+            if number % run.setup.recipe.train.log_every == 0 or number == run.setup.total_steps:
                 run.log.read(number, batch, outcome, rate)
             if run.is_evaluation_due(number, batch):
                 run.evaluator.evaluate()
