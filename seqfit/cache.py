@@ -66,7 +66,12 @@ def new_entry(key: str) -> Iterator[Path]:
             yield draft
             for path in (*draft.iterdir(), draft):
                 sync_path(path)
-            _publish(draft, entries / key)
+            try:
+                draft.rename(entries / key)
+            except OSError as error:
+                # Another process was first; its content is the same, because the key is a hash of all that decides it.
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
             sync_path(entries)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -146,18 +151,8 @@ def _remove_abandoned(entries: Path) -> None:
                 shutil.rmtree(draft, ignore_errors=True)
 
 
-def _publish(draft: Path, place: Path) -> None:
-    try:
-        draft.rename(place)
-    except OSError as error:
-        # Another process was first; its content is the same, because the key is a hash of all that decides it.
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-
-
 @contextmanager
 def _explained_errors() -> Iterator[None]:
-    """A full or read-only disk is for the user to fix."""
     try:
         yield
     except OSError as error:

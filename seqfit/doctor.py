@@ -55,8 +55,7 @@ def examine(network: bool = False) -> list[DoctorFinding]:
     return [
         _examine_python(),
         DoctorFinding("seqfit", "ok", f"{__version__} in {Path(__file__).parent}"),
-        _examine_torch(machine),
-        *_examine_devices(),
+        *_examine_torch(machine),
         _examine_driver(machine),
         _examine_processor(machine),
         check_disk("runs", Path("runs")),
@@ -91,15 +90,33 @@ def _describe_gpu(gpu: Gpu) -> str:
     return f"{gpu.name} ({free} of {format_bytes(gpu.memory_bytes)} free, {known})"
 
 
-def _examine_torch(machine: Machine) -> DoctorFinding:
+def _examine_torch(machine: Machine) -> list[DoctorFinding]:
     if importlib.util.find_spec("torch") is None:
-        return DoctorFinding("torch", "missing", "not installed", 'pip install "torch>=2.13,<3"')
+        return [DoctorFinding("torch", "missing", "not installed", 'pip install "torch>=2.13,<3"')]
     import torch
+
+    from seqfit.step import find_missing_kernels
 
     cuda, hip = torch.version.cuda, torch.version.hip
     built_for = f"CUDA {cuda}" if cuda is not None else f"ROCm {hip}" if hip is not None else "CPUs only"
     driver_cuda = machine.driver.cuda if machine.gpus else None
-    return check_torch(f"{torch.__version__} (built for {built_for})", cuda, driver_cuda)
+    findings = [check_torch(f"{torch.__version__} (built for {built_for})", cuda, driver_cuda)]
+    if not torch.cuda.is_available():
+        return [*findings, DoctorFinding("devices", "ok", "torch has no GPU to use: training runs on the CPU")]
+    for index in range(torch.cuda.device_count()):
+        card = torch.cuda.get_device_properties(index)
+        with torch.cuda.device(index):
+            has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)  # emulated, it is slower than fp32
+        bf16 = "bf16" if has_bf16 else "no bf16: fp32 is used"
+        detail = f"{card.name}, {format_bytes(card.total_memory)}, {bf16}"
+        missing = find_missing_kernels(torch.device("cuda", index))
+        if missing is None:
+            findings.append(DoctorFinding(f"device {index}", "ok", detail))
+        else:
+            built_for = ", ".join(torch.cuda.get_arch_list())
+            detail += f"; torch {torch.__version__} has no kernels for {missing[0]}, only {built_for}"
+            findings.append(DoctorFinding(f"device {index}", "warn", detail, missing[1]))
+    return findings
 
 
 def check_torch(detail: str, built_for_cuda: str | None, driver_cuda: tuple[int, int] | None) -> DoctorFinding:
@@ -115,32 +132,6 @@ def check_torch(detail: str, built_for_cuda: str | None, driver_cuda: tuple[int,
         detail += f", but the driver runs CUDA {'.'.join(map(str, driver_cuda))} at most: the GPU is not used"
         return DoctorFinding("torch", "warn", detail, fix)
     return DoctorFinding("torch", "ok", detail)
-
-
-def _examine_devices() -> list[DoctorFinding]:
-    if importlib.util.find_spec("torch") is None:
-        return []
-    import torch
-
-    from seqfit.step import find_missing_kernels
-
-    if not torch.cuda.is_available():
-        return [DoctorFinding("devices", "ok", "torch has no GPU to use: training runs on the CPU")]
-    findings = []
-    for index in range(torch.cuda.device_count()):
-        card = torch.cuda.get_device_properties(index)
-        with torch.cuda.device(index):
-            has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)  # emulated, it is slower than fp32
-        bf16 = "bf16" if has_bf16 else "no bf16: fp32 is used"
-        detail = f"{card.name}, {format_bytes(card.total_memory)}, {bf16}"
-        missing = find_missing_kernels(torch.device("cuda", index))
-        if missing is None:
-            findings.append(DoctorFinding(f"device {index}", "ok", detail))
-        else:
-            built_for = ", ".join(torch.cuda.get_arch_list())
-            detail += f"; torch {torch.__version__} has no kernels for {missing[0]}, only {built_for}"
-            findings.append(DoctorFinding(f"device {index}", "warn", detail, missing[1]))
-    return findings
 
 
 def _examine_processor(machine: Machine) -> DoctorFinding:

@@ -87,8 +87,6 @@ class PlanError(SeqfitError):
 
 
 class TrainingFailed(SeqfitError):
-    """Training started and could not go on."""
-
     exit_code = 3
 
 
@@ -99,14 +97,10 @@ class OutOfMemory(SeqfitError):
 
 
 class Stopped(SeqfitError):
-    """A signal asked training to stop, and it has saved all that it needs to go on."""
-
     exit_code = 75  # EX_TEMPFAIL of <sysexits.h>: try again later
 
 
 class PeerLost(SeqfitError):
-    """The processes of a run can't go on together; a launcher starts them again from the last snapshot."""
-
     exit_code = 76  # EX_PROTOCOL of <sysexits.h>: the remote end went away
 
 

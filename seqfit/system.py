@@ -53,21 +53,17 @@ def lock_file(descriptor: int, *, shared: bool = False, waits: bool = False) -> 
     windows = _find_module("msvcrt")
     if windows is None:
         raise OSError(errno.ENOTSUP, "this system has neither fcntl nor msvcrt, and so no locks")
-    while not _lock_byte(windows, descriptor):
+    while True:
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+        try:
+            windows.locking(descriptor, windows.LK_NBLCK, 1)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EDEADLK):
+                raise
         if not waits:
             raise BlockingIOError(errno.EWOULDBLOCK, "another process holds the lock")
         time.sleep(_PAUSE_SECONDS)
-
-
-def _lock_byte(windows: ModuleType, descriptor: int) -> bool:
-    os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
-    try:
-        windows.locking(descriptor, windows.LK_NBLCK, 1)
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EDEADLK):
-            raise
-        return False
-    return True
 
 
 def known_signals(*names: str) -> tuple[signal.Signals, ...]:

@@ -149,7 +149,6 @@ def _columns(columns: Sequence[inspection.ColumnView], width: int) -> Renderable
 
 
 def _grid(rows: Sequence[tuple[str, Text]]) -> Table:
-    """Names on the left, in grey, and their texts."""
     lines = Table.grid(padding=(0, 2))
     lines.add_column(style="dim", no_wrap=True)
     lines.add_column()

@@ -68,9 +68,7 @@ def _run_selftest(as_json: bool) -> None:
     wrong = [check for check in checks if check.state == "wrong"]
     if as_json:
         print(json.dumps([dataclasses.asdict(check) for check in checks], indent=2, ensure_ascii=False))
-    elif wrong:
-        print(f"\n{len(wrong)} of {len(checks)} checks failed on {device}.")
     else:
-        print(f"\nAll checks passed on {device}.")
+        print(f"\n{f'{len(wrong)} of {len(checks)} checks failed' if wrong else 'All checks passed'} on {device}.")
     if wrong:
         raise typer.Exit(1)

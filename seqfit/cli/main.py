@@ -92,7 +92,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(error: SeqfitError) -> int:
-    """Print an error, and write its fields for the parent process."""
     print(f"error: {error}", file=sys.stderr)
     if ERROR_FILE in os.environ:
         write_error(error)

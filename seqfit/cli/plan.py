@@ -61,13 +61,11 @@ def print_plan(report: PlanReport, *, explain: bool) -> None:
         # What the system reports for the process depends on what the C library does with freed memory.
         kept = int(shown.predicted_bytes + (KEPT_AT_MOST - 1) * report.peak.allocated_bytes)
         returned = format_bytes(shown.predicted_bytes)
-        console.print(
-            Text(
-                f"resident memory of the process: {returned} with strategy.host_memory=return, up to "
-                f"{format_bytes(kept)} with strategy.host_memory=keep, which is faster"
-            ),
-            soft_wrap=True,
+        resident = (
+            f"resident memory of the process: {returned} with strategy.host_memory=return, up to "
+            f"{format_bytes(kept)} with strategy.host_memory=keep, which is faster"
         )
+        console.print(Text(resident), soft_wrap=True)
     console.print("", _build_table(report), "", sep="\n")
     for note in _list_notes(report):
         console.print(Text(note, style="dim"), soft_wrap=True)
@@ -289,7 +287,6 @@ def _check_lengths(options: dict[str, Any]) -> None:
 
 
 def _read_changes(changes: list[str], options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """The overrides and options of a second plan."""
     lengths = {"max_source_tokens": "source_tokens", "max_target_tokens": "target_tokens"}
     further: list[str] = []
     for change in changes:

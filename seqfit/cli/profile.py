@@ -6,7 +6,6 @@ Prints the step's phases, the tables of its trace, and the findings last, where 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +19,7 @@ from typer import Argument, Option
 from seqfit.cli.arguments import OverridesArgument, check_recipe
 from seqfit.errors import RecipeError
 from seqfit.rundir import files
+from seqfit.system import quiet_torch
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -36,21 +36,17 @@ def print_profile(result: Profile) -> None:
     measurement = result.measurement  # of steps without the profiler
     rest = 1 - sum(measurement.phases.values())
     phases = [f"{name.replace('_', ' ')} {format_share(share)}" for name, share in measurement.phases.items()]
-    console.print(
-        Text(
-            f"{_short(measurement.step_seconds)} per step: {', '.join(phases)}, other {format_share(rest)}; "
-            f"{format_count(measurement.tokens / measurement.step_seconds)} tokens/s, "
-            f"{format_share(measurement.padding_share)} padding",
-            style="bold",
-        )
+    headline = (
+        f"{_short(measurement.step_seconds)} per step: {', '.join(phases)}, other {format_share(rest)}; "
+        f"{format_count(measurement.tokens / measurement.step_seconds)} tokens/s, "
+        f"{format_share(measurement.padding_share)} padding"
     )
-    console.print(
-        Text(
-            f"under the profiler a step takes {result.tracing_factor:.1f} times as long: the tables below show traced "
-            "steps and overestimate the host's share"
-        ),
-        soft_wrap=True,
+    console.print(Text(headline, style="bold"))
+    slower = (
+        f"under the profiler a step takes {result.tracing_factor:.1f} times as long: the tables below show traced "
+        "steps and overestimate the host's share"
     )
+    console.print(Text(slower), soft_wrap=True)
     print_summary(result.summary, console)
     print_findings(result.findings, console)
     if result.proof is not None:
@@ -59,20 +55,17 @@ def print_profile(result: Profile) -> None:
 
 
 def print_summary(summary: TraceSummary, console: Console | None = None) -> None:
-    """The tables of a trace; empty ones are left out."""
     console = console or Console()
     if summary.calls:
         console.print(_rows("CUDA API calls", summary.calls))
     for gpu in summary.gpus:
         causes = ", ".join(f"{cause} {format_share(share)}" for cause, share in gpu.causes.items() if share > 0.0005)
         communicating = f"only communicating {format_share(gpu.communicating)}, " if gpu.communicating else ""
-        console.print(
-            Text(
-                f"GPU {gpu.device}: computing {format_share(gpu.computing)}, {communicating}"
-                f"only copying {format_share(gpu.copying)}, idle {format_share(gpu.idle)}"
-                f"{f' (the host meanwhile: {causes})' if causes else ''}"
-            )
+        shares = (
+            f"GPU {gpu.device}: computing {format_share(gpu.computing)}, {communicating}"
+            f"only copying {format_share(gpu.copying)}, idle {format_share(gpu.idle)}"
         )
+        console.print(Text(f"{shares} (the host meanwhile: {causes})" if causes else shares))
     if summary.kernels:
         console.print(_rows("kernels", summary.kernels))
     elif summary.operators:
@@ -140,15 +133,13 @@ def _gain_line(finding: Finding, number: int) -> str:
 def print_proof(proof: Proof, console: Console | None = None) -> None:
     verdict = "confirmed" if proof.is_confirmed else "not confirmed"
     repeats = ", ".join(format_share(gain) for gain in proof.gains)
-    (console or Console()).print(
-        Text(
-            f"proof of {proof.finding.cause} ({' '.join(proof.finding.change)}): expected "
-            f"{format_share(proof.finding.gain)} of the {proof.finding.gain_of}, measured "
-            f"{format_share(proof.measured_gain)} ({verdict}; repeats: {repeats})",
-            style="bold green" if proof.is_confirmed else "bold red",
-        ),
-        soft_wrap=True,
+    compared = (
+        f"proof of {proof.finding.cause} ({' '.join(proof.finding.change)}): expected "
+        f"{format_share(proof.finding.gain)} of the {proof.finding.gain_of}, measured "
+        f"{format_share(proof.measured_gain)} ({verdict}; repeats: {repeats})"
     )
+    style = "bold green" if proof.is_confirmed else "bold red"
+    (console or Console()).print(Text(compared, style=style), soft_wrap=True)
 
 
 def _rows(title: str, rows: Sequence[TimeRow]) -> Table:
@@ -244,9 +235,7 @@ def command(
     if trace is not None:
         _show_trace(trace, as_json)
         return
-    # torch 2.13 announces every start and stop of the profiler, and each block that it did not see allocated.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    quiet_torch()  # 2.13 announces every start and stop of the profiler, and each block that it did not see allocated
     from seqfit.validation import load_checked_recipe
 
     assert recipe is not None

@@ -82,6 +82,7 @@ def command(
     A job that is preempted, loses a node or reaches its time limit is requeued and resumes exactly.
     """
     from seqfit.launch import ArrayRun, Resources, Site, prepare_job, submit_job
+    from seqfit.tracking import check_tool
     from seqfit.validation import load_noted_recipe
 
     options = {
@@ -124,7 +125,10 @@ def command(
             "it limits the memory of a process that trains on a CPU",
             "Omit it, or give --gpus-per-node 0; --memory is the memory per node",
         )
-    _check_tool(track, project, is_here=site.uses_this_python)
+    if track is None and project is not None:
+        raise RecipeError("--project is given without --track", "it is a project in a tool", "Add --track TOOL")
+    if track is not None and site.uses_this_python:  # elsewhere it is not known whether the tool is installed
+        check_tool(track)
     train_options = [part for name, value in passed_on.items() if value is not None for part in (name, value)]
     folder = out or files.new_run(Path(recipe).stem)
     runs = [ArrayRun(recipe, overrides or ())]
@@ -160,16 +164,6 @@ def _print_next(submitted: Submitted) -> None:
     print(
         f"next: seqfit status {quote(all_of_it)}; seqfit logs {quote(one)} --follow; seqfit cancel {quote(all_of_it)}"
     )
-
-
-def _check_tool(track: Tool | None, project: str | None, *, is_here: bool) -> None:
-    """Whether the tool is installed is known only where the nodes use this Python."""
-    from seqfit.tracking import check_tool
-
-    if track is None and project is not None:
-        raise RecipeError("--project is given without --track", "it is a project in a tool", "Add --track TOOL")
-    if track is not None and is_here:
-        check_tool(track)
 
 
 def _read_lines(array: Path) -> dict[int, list[str]]:

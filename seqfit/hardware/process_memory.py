@@ -52,9 +52,7 @@ class MemoryLimits:
 
 
 def read_limits(root: Path = Path("/")) -> MemoryLimits:
-    """Of the groups that this process is in."""
-    memory_bytes, used_bytes = _read_memory(root)
-    return MemoryLimits(memory_bytes, used_bytes, _read_cores(root))
+    return MemoryLimits(*_read_memory(root), _read_cores(root))
 
 
 def _read_memory(root: Path) -> tuple[int | None, int | None]:

@@ -52,7 +52,18 @@ class AccelerateFile:
 
 
 def read_accelerate_file(path: Path) -> AccelerateFile:
-    content = _load(path)
+    try:
+        content, _ = read_yaml(path.read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise RecipeError(
+            f"--accelerate-config is '{path}' ({error})", "it is a YAML file", "Make one with accelerate config"
+        ) from error
+    if not isinstance(content, Mapping):
+        raise RecipeError(
+            f"'{path}' holds no settings",
+            "a file of accelerate config has names and values",
+            "Make it again with accelerate config",
+        )
     kind = str(content.get("distributed_type", "NO"))
     if kind not in _PARALLEL:
         raise RecipeError(
@@ -78,22 +89,6 @@ def read_accelerate_file(path: Path) -> AccelerateFile:
         overrides += more
         ignored += left
     return AccelerateFile(_read_place(path, content), overrides, ignored)
-
-
-def _load(path: Path) -> Mapping[str, Any]:
-    try:
-        content, _ = read_yaml(path.read_text("utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise RecipeError(
-            f"--accelerate-config is '{path}' ({error})", "it is a YAML file", "Make one with accelerate config"
-        ) from error
-    if not isinstance(content, Mapping):
-        raise RecipeError(
-            f"'{path}' holds no settings",
-            "a file of accelerate config has names and values",
-            "Make it again with accelerate config",
-        )
-    return content
 
 
 def _read_place(path: Path, content: Mapping[str, Any]) -> LaunchSpec:

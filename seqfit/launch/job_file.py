@@ -35,7 +35,6 @@ _PASSED_ON = ("SEQFIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "H
 
 
 def list_environment() -> dict[str, str]:
-    """Variables of this environment that the processes of a job use."""
     return {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)}
 
 
@@ -162,26 +161,27 @@ _DEFAULT_FOLDERS = {
 
 
 def build_job_file(job: JobRequest) -> str:
-    work = describe_job_work(job)
+    work, what = describe_job_work(job), "the comparison" if job.is_comparison else "the run"
     parts = [
-        _opening(job, work),
+        [
+            "#!/bin/bash",
+            f"# {work.opening}. Written by seqfit {__version__}; edit it as you like.",
+            f"# To submit this file again and continue {what}: seqfit submit {shlex.quote(str(job.folder))}",
+        ],
         _options(job, work),
         _which_run(job),
         _environment(job, work),
         _on_node(job, work),
-        _start(work),
+        [
+            f"progress() {{ {work.progress}; }}",
+            "before=$(progress)",
+            'srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" bash -c on_node',
+            "code=$?",
+            'echo "seqfit: attempt $((${SLURM_RESTART_COUNT:-0} + 1)) of job $SLURM_JOB_ID ended with code $code"',
+        ],
         _ending(job, work),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
-
-
-def _opening(job: JobRequest, work: JobWork) -> list[str]:
-    what = "the comparison" if job.is_comparison else "the run"
-    return [
-        "#!/bin/bash",
-        f"# {work.opening}. Written by seqfit {__version__}; edit it as you like.",
-        f"# To submit this file again and continue {what}: seqfit submit {shlex.quote(str(job.folder))}",
-    ]
 
 
 def _options(job: JobRequest, work: JobWork) -> list[str]:
@@ -241,16 +241,6 @@ def _on_node(job: JobRequest, work: JobWork) -> list[str]:
             lines += [f'mkdir -p {place} && cp -a "{source}/." {place} || exit 1', f"export {name}={place}"]
     inside = [f"  {line}" for line in [*lines, *work.command]]
     return ["# What every node runs.", "on_node() {", *inside, "}", "export -f on_node"]
-
-
-def _start(work: JobWork) -> list[str]:
-    return [
-        f"progress() {{ {work.progress}; }}",
-        "before=$(progress)",
-        'srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" bash -c on_node',
-        "code=$?",
-        'echo "seqfit: attempt $((${SLURM_RESTART_COUNT:-0} + 1)) of job $SLURM_JOB_ID ended with code $code"',
-    ]
 
 
 def _ending(job: JobRequest, work: JobWork) -> list[str]:

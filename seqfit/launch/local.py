@@ -44,8 +44,6 @@ _SHOWN_LINES = 20
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """The processes on this machine, which may be one of several."""
-
     processes: int  # here
     machines: int = 1
     number: int = 0  # of this machine
@@ -70,8 +68,7 @@ def launch_local(argv: Sequence[str], run: Path, place: LaunchSpec, *, max_resta
     from torch.distributed.launcher.api import elastic_launch
 
     if place.processes < 1:
-        given = f"--nproc is {place.processes}"
-        raise RecipeError(given, "a run has at least one process", "Give a number from 1")
+        raise RecipeError(f"--nproc is {place.processes}", "a run has at least one process", "Give a number from 1")
     if is_launched():
         raise RecipeError(
             "--nproc is given inside torchrun, srun or accelerate",

@@ -1,7 +1,6 @@
 """Site settings, what one cluster needs for every job, in a YAML file that is written once; and a job's resources.
 
-In: a profile, given by --profile, by $SEQFIT_PROFILE, or at ~/.config/seqfit/cluster.yaml. Out: a frozen `Site`. A
-recipe has what is trained, and `seqfit submit` how many machines; the rest is the cluster's own.
+In: a profile, given by --profile, by $SEQFIT_PROFILE, or at ~/.config/seqfit/cluster.yaml. Out: a frozen `Site`.
 
     account: def-ada                      #SBATCH --account=def-ada
     modules: [python/3.11, cuda]    ->    module load python/3.11 cuda
@@ -199,7 +198,6 @@ class Resources:
         partition: str | None = None,
         memory: str | None = None,
     ) -> Self:
-        """The given options, and the site's settings for the others."""
         least = {
             "--nodes": (nodes, 1),
             "--gpus-per-node": (gpus_per_node, 0),

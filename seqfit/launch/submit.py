@@ -10,8 +10,6 @@ not exist, because a login node shares its folders with the nodes (unless they r
 An array is the same for several recipes: one job file, a list, and a directory for each run.
 
     sweep/job.sbatch  runs.txt      0/recipe.yaml  0/submissions.jsonl      1/...
-
-comparison/slurm.py submits its repeats as an array, with its own `JobRequest` and files.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from seqfit.launch.job_file import JobRequest
 from seqfit.launch.site import Resources, Site
 from seqfit.launch.slurm import SUBMITTED_RUNS, add_submission, list_runs, read_submissions
 from seqfit.paths import require_file
-from seqfit.recipe import Recipe, SourceRecipe, dump_recipe
+from seqfit.recipe import Recipe, dump_recipe
 from seqfit.rundir import Run, RunWriter, explained_failures, files, write_text
 from seqfit.system import quote
 from seqfit.validation import load_checked_recipe
@@ -46,7 +44,12 @@ def check_places(recipes: Iterable[Recipe], site: Site) -> None:
         if model.tokenizer is not None and is_path(model.tokenizer):
             _check_folder(model.tokenizer, "model.tokenizer")
         for source in recipe.sources:
-            _check_source(source)
+            if source.path is None:
+                continue
+            path = Path(source.path).expanduser()
+            # A stem: train -> train.en, train.de.
+            if source.languages is None or not any(path.parent.glob(f"{path.name}.*")):
+                require_file(path)
 
 
 def _check_folder(location: str, field: str) -> None:
@@ -56,15 +59,6 @@ def _check_folder(location: str, field: str) -> None:
             "what a job needs must be there when it is submitted",
             f"Set {field} to a folder in Hugging Face layout, or model.name to a name on the Hub",
         )
-
-
-def _check_source(source: SourceRecipe) -> None:
-    if source.path is None:
-        return
-    path = Path(source.path).expanduser()
-    is_stem = source.languages is not None and any(path.parent.glob(f"{path.name}.*"))  # train -> train.en, train.de
-    if not is_stem:
-        require_file(path)
 
 
 @dataclass(frozen=True)
@@ -122,7 +116,15 @@ def submit_job(job: JobRequest) -> Submitted:
     slurm.require_slurm()
     existed = job.folder.is_dir()
     try:
-        _write(job)
+        for run in job.runs:
+            with explained_failures(run):
+                run.mkdir(parents=True, exist_ok=True)
+                (run / files.SUBMISSIONS).touch()  # before the job can start: training accepts the directory
+        for path, text in job.texts.items():
+            write_text(path, text)
+        if job.is_array:
+            write_text(job.folder / SUBMITTED_RUNS, "".join(f"{run}\n" for run in job.runs))
+        write_text(job.folder / files.JOB, job.text)
         return _hand_over(job.folder, dict(enumerate(job.runs)))
     except RecipeError:
         for entry in job.folder.iterdir():  # all of it is ours: the directory was empty before
@@ -152,7 +154,14 @@ def submit_again(
         change = otherwise or f"Evaluate it with: seqfit evaluate {quote(folder)}"
         raise RunError(f"'{folder}' is finished", "a job that is submitted again continues what was stopped", change)
     for run in unfinished.values():
-        _check_not_queued(run)
+        for submission in read_submissions(run)[-1:]:
+            known = slurm.wait_for_end(submission.job)
+            if known is not None and not known.is_over:
+                raise RunError(
+                    f"'{run}' is job {submission.job}, which is {known.state}",
+                    "one job at a time may write a run directory",
+                    f"Wait for it (seqfit status {quote(run)}), or cancel it first: seqfit cancel {quote(run)}",
+                )
     for run in unfinished.values():
         before(run)
     return _hand_over(folder, unfinished)
@@ -168,27 +177,3 @@ def _hand_over(folder: Path, runs: Mapping[int, Path]) -> Submitted:
         task = f"{job}_{number}" if is_array else job
         add_submission(run, task, place / files.slurm_log(task))
     return Submitted(job, place, list(runs.values()))
-
-
-def _write(job: JobRequest) -> None:
-    for run in job.runs:
-        with explained_failures(run):
-            run.mkdir(parents=True, exist_ok=True)
-            (run / files.SUBMISSIONS).touch()  # before the job can start: training accepts the directory
-    for path, text in job.texts.items():
-        write_text(path, text)
-    if job.is_array:
-        write_text(job.folder / SUBMITTED_RUNS, "".join(f"{run}\n" for run in job.runs))
-    write_text(job.folder / files.JOB, job.text)
-
-
-def _check_not_queued(run: Path) -> None:
-    """Two jobs must not write one directory."""
-    for submission in read_submissions(run)[-1:]:
-        known = slurm.wait_for_end(submission.job)
-        if known is not None and not known.is_over:
-            raise RunError(
-                f"'{run}' is job {submission.job}, which is {known.state}",
-                "one job at a time may write a run directory",
-                f"Wait for it (seqfit status {quote(run)}), or cancel it first: seqfit cancel {quote(run)}",
-            )

@@ -67,7 +67,15 @@ def resolve(
     for found in kinds:
         if found.kind in takes:
             return found
-    raise _misfit(argument, kinds[0].kind, takes, command) if kinds else _nothing(argument, takes, command)
+    if kinds:
+        raise _misfit(argument, kinds[0].kind, takes, command)
+    named = {"recipe": "recipe", "data": "data file"} if "recipe" in takes else {"run": "run directory", "data": "file"}
+    what = " or ".join(name for kind, name in named.items() if kind in takes)
+    parent = Path(argument).expanduser().parent
+    nearby = [str(Path(argument).with_name(entry.name)) for entry in parent.iterdir()] if parent.is_dir() else []
+    nearest = did_you_mean(str(argument), [*(library_names() if "recipe" in takes else []), *nearby])
+    rule = _describe_takes(takes, command, f" ({', '.join(library_names())})")
+    raise RecipeError(f"There is no {what} '{argument}'", rule, nearest.strip() or "Check the path, or see 'seqfit ls'")
 
 
 def check_kind(argument: str | Path, takes: Collection[ArgumentKind], command: str) -> None:
@@ -117,18 +125,6 @@ def _is_hub_name(argument: str) -> bool:
 def _misfit(argument: str | Path, kind: ArgumentKind, takes: Collection[ArgumentKind], command: str) -> RecipeError:
     change = _advise(quote(argument), kind, takes, command)
     return RecipeError(f"'{argument}' is {_IS[kind]}", _describe_takes(takes, command), change)
-
-
-def _nothing(argument: str | Path, takes: Collection[ArgumentKind], command: str) -> RecipeError:
-    named = {"recipe": "recipe", "data": "data file"} if "recipe" in takes else {"run": "run directory", "data": "file"}
-    what = " or ".join(name for kind, name in named.items() if kind in takes)
-    parent = Path(argument).expanduser().parent
-    nearby = [str(Path(argument).with_name(entry.name)) for entry in parent.iterdir()] if parent.is_dir() else []
-    nearest = did_you_mean(str(argument), [*(library_names() if "recipe" in takes else []), *nearby])
-    rule = _describe_takes(takes, command, f" ({', '.join(library_names())})")
-    return RecipeError(
-        f"There is no {what} '{argument}'", rule, nearest.strip() or "Check the path, or see 'seqfit ls'"
-    )
 
 
 def _describe_takes(takes: Collection[ArgumentKind], command: str, names: str = "") -> str:

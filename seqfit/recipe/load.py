@@ -139,22 +139,20 @@ def read_recipe(where: Recipe | str | Path | Mapping[str, Any], overrides: Seque
     for layer in layers:
         merged = _merge(merged, _with_resolved_paths(layer))
     values, wrong_overrides = apply_overrides(merged, overrides)
-    values, note = fit_warmup(values, is_stated=_is_stated(WARMUP, layers, overrides))
+    # Stated is what the user's own file or an override says, not an extended file or a library recipe.
+    in_file = layers[-1].folder != LIBRARY and _has(layers[-1].values, WARMUP.split("."))
+    is_stated = in_file or any(f"{WARMUP}.".startswith(f"{dotted}.") for dotted in overridden_paths(overrides))
+    values, note = fit_warmup(values, is_stated=is_stated)
     recipe, mistakes = validate_part(Recipe, values)
-    known = _without_unknown(values, mistakes)
+    known = copy.deepcopy(values)
+    for path, _ in mistakes:
+        if annotation_at(path) is None and _has(known, path):
+            del _find_value(known, path[:-1])[path[-1]]
     if known != values:  # an unknown field hides the mistakes of its part as a whole
         mistakes += [mistake for mistake in validate_part(Recipe, known)[1] if mistake not in mistakes]
     unread = [f"{layer.name}: {mistake}" for layer in layers for mistake in layer.mistakes] + wrong_overrides
     notes = [] if note is None else [note]
     return RecipeReading(layers, overrides, values, known, recipe, unread, mistakes, notes)
-
-
-def _without_unknown(values: dict[str, Any], mistakes: Sequence[Mistake]) -> dict[str, Any]:
-    known = copy.deepcopy(values)
-    for path, _ in mistakes:
-        if annotation_at(path) is None and _has(known, path):
-            del _find_value(known, path[:-1])[path[-1]]
-    return known
 
 
 def dump_recipe(recipe: Recipe) -> str:
@@ -179,7 +177,10 @@ def _load_layers(where: str | Path | Mapping[str, Any]) -> list[_Layer]:
         if isinstance(where, Mapping):
             layer = _Layer("the recipe", None, dict(where), [])
         else:
-            file = _find(where, folder)
+            found = resolve(where, RECIPES, folder=folder)
+            file = found.path  # of the library: not resolved, because it is compared with LIBRARY
+            if file.parent != LIBRARY:
+                file = (file / RUN_RECIPE if found.kind == "run" else file).resolve()
             if file in chain:
                 circle = " -> ".join(each.name for each in [*chain[chain.index(file) :], file])
                 raise RecipeError(circle, "A recipe cannot extend itself", "Remove extends: from one of them")
@@ -193,13 +194,6 @@ def _load_layers(where: str | Path | Mapping[str, Any]) -> list[_Layer]:
             rule = "It takes one library name or file"
             raise RecipeError(f"{layer.name}: extends is {parent!r}", rule, "Write extends: base.yaml")
         where, folder = parent, layer.folder or Path()
-
-
-def _find(where: str | Path, folder: Path) -> Path:
-    found = resolve(where, RECIPES, folder=folder)
-    if found.path.parent == LIBRARY:
-        return found.path  # not resolved: `_is_stated` compares it with LIBRARY
-    return (found.path / RUN_RECIPE if found.kind == "run" else found.path).resolve()
 
 
 def _read_file(file: Path) -> _Layer:
@@ -248,13 +242,6 @@ def _resolve_keys(part: Any, keys: Sequence[str], folder: Path) -> Any:
         return part
     paths = {key: folder / part[key] for key in keys if isinstance(part.get(key), str) and part[key]}
     return part | {key: str(path.resolve()) for key, path in paths.items() if path.exists()}
-
-
-def _is_stated(field: str, layers: Sequence[_Layer], overrides: Sequence[str]) -> bool:
-    """Whether the user's own file or an override says it, not an extended file or a library recipe."""
-    own = layers[-1]
-    in_file = own.folder != LIBRARY and _has(own.values, field.split("."))
-    return in_file or any(f"{field}.".startswith(f"{dotted}.") for dotted in overridden_paths(overrides))
 
 
 def _is_trainer_argument(path: Sequence[OverrideKey]) -> bool:

@@ -125,10 +125,8 @@ def _remove(values: dict[str, Any], path: list[str], override: str) -> None:
         if holder is None:
             return  # it was not given in the first place
     place = _place(holder, path[-1], path[:-1], override)
-    if isinstance(holder, list):
-        holder.pop(place)
-    else:
-        holder.pop(place, None)
+    if isinstance(holder, list) or place in holder:
+        del holder[place]
 
 
 def _place(holder: Any, key: str, above: list[str], override: str) -> Any:

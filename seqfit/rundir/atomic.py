@@ -59,8 +59,6 @@ def replace_bytes(path: Path, content: bytes) -> None:
 
 
 class FolderDraft:
-    """A folder that is written next to its place, and then put there."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder.with_name(f".{folder.name}.new")

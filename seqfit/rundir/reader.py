@@ -321,9 +321,7 @@ class StepSummary:
 def summarise_steps(
     records: Sequence[Mapping[str, Any]], *, warm_up: int | None = None, exclude: Collection[int] = ()
 ) -> StepSummary:
-    """The one definition of step time and tokens per second.
-
-    Left out: records that contain one of the first `warm_up` steps (None: the first record, unless it is the only one)
+    """Without records that contain one of the first `warm_up` steps (None: the first record, unless it is the only one)
     or a step of `exclude`.
 
         records of 10 steps   900 ms (warm-up)   410 ms   400 ms   420 ms, 4,100 tokens per step

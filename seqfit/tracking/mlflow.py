@@ -25,29 +25,21 @@ _STATUSES = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"
 
 
 class MlflowTracker:
-    """One run; points are collected until `flush`."""
-
     sent_until = None
 
     def __init__(self, identity: Identity) -> None:
-        self._identity = identity
         with _explained():
-            self._client = MlflowClient()
-            self._run = self._find_or_create()
+            self._client = client = MlflowClient()
+            found = client.get_experiment_by_name(identity.project)
+            experiment = str(found.experiment_id if found else client.create_experiment(identity.project))
+            runs: Sequence[Run] = client.search_runs([experiment], f"tags.`{ID_TAG}` = '{identity.id}'")
+            started = _milliseconds(identity.started)
+            created = {"start_time": started, "tags": {ID_TAG: identity.id}, "run_name": identity.label}
+            self._run: Run = runs[0] if runs else client.create_run(experiment, **created)
         self.place = f"{self._client.tracking_uri}, experiment {identity.project}, run {identity.label}"
         self._points: list[Metric] = []
         self._notes: list[str] = []
-        self._last = (0, _milliseconds(identity.started))
-
-    def _find_or_create(self) -> Run:
-        identity = self._identity
-        found = self._client.get_experiment_by_name(identity.project)
-        experiment = str(found.experiment_id if found else self._client.create_experiment(identity.project))
-        runs: Sequence[Run] = self._client.search_runs([experiment], f"tags.`{ID_TAG}` = '{identity.id}'")
-        if runs:
-            return runs[0]
-        started, tags = _milliseconds(identity.started), {ID_TAG: identity.id}
-        return self._client.create_run(experiment, start_time=started, tags=tags, run_name=identity.label)
+        self._last = (0, started)
 
     def config(self, values: Mapping[str, TrackedValue]) -> None:
         """Parameters, which can't be changed later: existing ones stay."""

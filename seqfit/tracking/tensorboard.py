@@ -36,7 +36,6 @@ class TensorBoardTracker:
         self._last = (0, identity.started)  # step and time of the newest point
 
     def config(self, values: Mapping[str, TrackedValue]) -> None:
-        """As a table among the texts, and as hyperparameters."""
         rows = [f"| {name} | {str(value).replace('|', '&#124;')} |" for name, value in values.items()]
         table = "\n".join(["| name | value |", "|---|---|", *rows])
         self._add(text_pb("config", table), 0, self._identity.started)
@@ -54,7 +53,6 @@ class TensorBoardTracker:
         self._writer.flush()
 
     def finish(self, status: str, ended: float | None, scores: Mapping[str, float]) -> None:
-        """Final scores are scalars of the last step."""
         step, time = self._last
         self.note("status", status, step, ended or time)
         if scores:

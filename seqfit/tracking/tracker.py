@@ -58,15 +58,9 @@ class Tracker(Protocol):
     def config(self, values: Mapping[str, TrackedValue]) -> None:
         """Recipe, strategy and environment, by dotted names."""
 
-    def scalars(self, values: Mapping[str, float], step: int, time: float) -> None:
-        """Values of one moment."""
-
-    def note(self, kind: str, message: str, step: int, time: float) -> None:
-        """An event of the run."""
-
-    def flush(self) -> None:
-        """Send what is buffered."""
-
+    def scalars(self, values: Mapping[str, float], step: int, time: float) -> None: ...
+    def note(self, kind: str, message: str, step: int, time: float) -> None: ...
+    def flush(self) -> None: ...
     def finish(self, status: str, ended: float | None, scores: Mapping[str, float]) -> None:
         """The status at its end ('running' if it goes on, 'died' if its process is gone), and its final scores."""
 

@@ -19,8 +19,6 @@ from seqfit.tracking.tracker import Identity, TrackedValue
 
 
 class TrackioTracker:
-    """One run of a project; rows are collected until `flush`."""
-
     sent_until = None
 
     def __init__(self, identity: Identity) -> None:
@@ -61,7 +59,6 @@ class TrackioTracker:
             )  # fmt: skip
 
     def finish(self, status: str, ended: float | None, scores: Mapping[str, float]) -> None:
-        """Final scores are a row of the last step."""
         time = ended or self._identity.started
         if scores:
             self.scalars(scores, self._step, time)

@@ -78,7 +78,6 @@ class WandbTracker:
         """Rows are sent as they come."""
 
     def finish(self, status: str, ended: float | None, scores: Mapping[str, float]) -> None:
-        """Final scores are part of the summary."""
         self._run.summary.update({**scores, "status": status})
         with _explained():
             self._run.finish(exit_code=0 if status in ("finished", "running") else 1)

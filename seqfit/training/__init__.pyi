@@ -1,9 +1,9 @@
 from seqfit.training.coordination import select_handled as select_handled
+from seqfit.training.loop import run_steps as run_steps
 from seqfit.training.resume import find_earlier as find_earlier
 from seqfit.training.setup import TrainingSetup as TrainingSetup
 from seqfit.training.setup import build_setup as build_setup
 from seqfit.training.setup import resolve_recipe as resolve_recipe
-from seqfit.training.short_run import run_steps as run_steps
 from seqfit.training.trial_variables import CALIBRATED as CALIBRATED
 from seqfit.training.trial_variables import TRIAL as TRIAL
 from seqfit.training.trial_variables import UNSCORED as UNSCORED

@@ -73,7 +73,6 @@ class Stopping:
 
     @property
     def noted(self) -> bool:
-        """Whether this process has got a signal."""
         return self._noted is not None
 
     def offer(self) -> int:
@@ -81,7 +80,6 @@ class Stopping:
         return -int(self._noted or 0)
 
     def settle(self, lowest: int) -> None:
-        """`lowest`: the result of the all-reduce."""
         self._agreed = signal.Signals(-lowest) if lowest else None
 
     def raise_stopped(self, step: int, run: Path) -> NoReturn:
@@ -108,27 +106,20 @@ class PeerOutOfMemory(MemoryError):
 
 
 class Coordination:
-    """Collects what this rank has to report, and knows what all ranks have reported."""
-
     def __init__(self, world: World, stopping: Stopping | None = None) -> None:
         self.world = world
         self.stopping = stopping or Stopping(single_process=world.size == 1)
         self.has_agreed = False  # in this attempt at a step: the others count on this rank
         self.lowest_tokens = NO_OOM
         self._agreed_due = False
-        self._is_due: Callable[[], bool] = bool
-
-    def set_snapshot_clock(self, is_due: Callable[[], bool]) -> None:
-        """`is_due`: whether a snapshot is due by the clock; among several ranks the first one's clock decides."""
-        self._is_due = is_due
+        self.is_due_by_clock: Callable[[], bool] = bool  # a snapshot; among several ranks the first one's clock decides
 
     @property
     def snapshot_is_due(self) -> bool:
         """By the clock, the same on all ranks."""
-        return self._is_due() if self.world.size == 1 else self._agreed_due
+        return self.is_due_by_clock() if self.world.size == 1 else self._agreed_due
 
     def begin_attempt(self) -> None:
-        """Before each attempt at a step."""
         self.has_agreed, self.lowest_tokens = False, NO_OOM
 
     def check_all_ranks(self) -> None:
@@ -140,7 +131,7 @@ class Coordination:
 
     def all_reduce(self, tokens: int = NO_OOM) -> int:
         """The smallest micro-batch that any rank needs after OOM, or NO_OOM. A collective: all ranks call it."""
-        is_due = self.world.is_first and self._is_due()
+        is_due = self.world.is_first and self.is_due_by_clock()
         lowest, stop, due = self.world.all_reduce_min([tokens, self.stopping.offer(), -int(is_due)])
         self.stopping.settle(stop)
         self._agreed_due = due < 0

@@ -53,7 +53,6 @@ class Evaluator:
         self._threshold: Threshold | None = None  # multilabel: that of the last evaluation
 
     def evaluate(self) -> None:
-        """Score the current model; it becomes the checkpoint if it is the best so far."""
         log = self._state.log
         log.write()
         log.check_open()  # a NaN or Inf loss ends the run before anything is kept
@@ -103,8 +102,7 @@ class Evaluator:
         self._view.evaluation(record, best=kept)
         if kept:
             self.save()
-            if self._threshold is not None:
-                found = self._threshold
+            if (found := self._threshold) is not None:
                 self._writer.event(records.ThresholdEvent(number, found.value, found.micro_f1, found.micro_f1_at_half))
         if number and schedule.observe(improved):
             self._writer.event(records.PlateauEvent(number, best.name))

@@ -119,8 +119,6 @@ class _Reading:
 
 
 class StepLog:
-    """Sums up steps, and writes a record of them after the next one was launched."""
-
     def __init__(
         self,
         writer: RunWriter,
@@ -200,7 +198,8 @@ class StepLog:
         losses, marks = _send(torch.stack(window.losses)), _send(torch.stack(window.marks))
         norm = None if outcome.gradient_norm is None else _send(outcome.gradient_norm)
         arrived = ClockMoment.mark(self._device)
-        memory = measure_memory_bytes(self._device)
+        on_gpu = self._device.type == "cuda"  # there the peak that torch has allocated, on a CPU what is resident now
+        memory = torch.cuda.max_memory_allocated(self._device) if on_gpu else read_resident_bytes()
         phases = self._clock.take()
         now = time.time()
         queued, calibration, begins = None, None, arrived
@@ -287,10 +286,3 @@ def _finish(reading: _Reading, peak_flops_per_second: float | None) -> records.S
         queued_seconds=reading.queued_seconds,
         calibration_seconds=reading.calibration_seconds,
     )
-
-
-def measure_memory_bytes(device: torch.device) -> int:
-    """The peak that torch has allocated on a GPU; on a CPU the resident memory now."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return read_resident_bytes()

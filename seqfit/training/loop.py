@@ -5,16 +5,17 @@ strategy (tests/training/test_frames.py):
 
     run_training > make_step > TrainStep.run > ParallelStrategy.run_batch > loss.backward()
 
-Batches are prepared ahead of it, and records are read one step late: while a record waits for the device, the device
-works on the next step. Only an evaluation and the end leave it idle. What observes steps (peak memory, a calibration
-workload, a profiler) is an `Observer`.
+Batches are prepared ahead of it, and records are read one step late: only an evaluation and the end leave the device
+idle. What observes steps (peak memory, a calibration workload, a profiler) is an `Observer`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from seqfit.data import GlobalBatch
 from seqfit.errors import is_out_of_memory
@@ -29,13 +30,11 @@ from seqfit.training.setup import TrainingSetup
 from seqfit.training.snapshot_files import Snapshot
 from seqfit.training.snapshots import Snapshots
 from seqfit.training.state import Best, Schedule, TrainingState, read_torch_states, restore_torch_states
-from seqfit.training.view import TrainingView
+from seqfit.training.view import SilentView, TrainingView
 
 
 @dataclass
 class TrainingRun:
-    """The live parts of one run."""
-
     setup: TrainingSetup
     writer: RunWriter
     view: TrainingView
@@ -60,7 +59,6 @@ class TrainingRun:
         self.oom.expect(splits)
 
     def batches(self) -> Generator[GlobalBatch]:
-        """From the last completed step to the end, prepared in the background."""
         done = self.state.step
         on_gpu = self.step.precision.device.type == "cuda"
         return self.setup.loader.prefetch(done, self.setup.total_steps - done, self.setup.strategy.prefetch, pin=on_gpu)
@@ -78,12 +76,7 @@ class TrainingRun:
                 stack.enter_context(observer.around_step(number, batch))
             yield
 
-    def is_record_due(self, number: int) -> bool:
-        """By train.log_every, and at the end."""
-        return number % self.setup.recipe.train.log_every == 0 or number == self.setup.total_steps
-
     def is_evaluation_due(self, number: int, batch: GlobalBatch) -> bool:
-        """By eval.every_steps, else at the end of an epoch, and at the end."""
         every = self.setup.recipe.eval.every_steps
         due = batch.epoch.is_integer() if every is None else number % every == 0
         return due or number == self.setup.total_steps
@@ -168,7 +161,6 @@ def train_to_end(run: TrainingRun) -> int:
 
 
 def run_training(run: TrainingRun) -> None:
-    """Next batch -> step -> on OOM split and retry -> log -> evaluate -> snapshot, from the last completed step."""
     state, step = run.state, run.step
     if step.updates_in_backward and state.step == 0:
         run.snapshots.take()  # to go back to after OOM
@@ -190,7 +182,7 @@ def run_training(run: TrainingRun) -> None:
             for observer in run.observers:
                 observer.after_step(number, batch)
             run.view.advance(number)
-            if run.is_record_due(number):
+            if number % run.setup.recipe.train.log_every == 0 or number == run.setup.total_steps:
                 run.log.read(number, batch, outcome, rate)
             if run.is_evaluation_due(number, batch):
                 run.evaluator.evaluate()
@@ -222,3 +214,32 @@ def make_step(run: TrainingRun, number: int, batch: GlobalBatch) -> tuple[StepOu
         with run.step.full_precision():
             return make_step(run, number, batch)
     return outcome, batch
+
+
+def run_steps(
+    setup: TrainingSetup, steps: int, after: Callable[[int, GlobalBatch], None] | None = None, *, done: int = 0
+) -> None:
+    """Runs so many steps behind the first `done`, and calls `after` with each one's number and batch.
+
+    No evaluation, no checkpoint, records in a temporary folder; else as in `seqfit train`, so that causes in the loop
+    itself (waiting for data, reading values for the log, what ranks agree on) are included.
+    """
+    last = done + steps
+    evaluation = setup.recipe.eval.model_copy(update={"every_steps": last + 1, "at_start": False})
+    # One more in all than are made: the last step of a run is followed by an evaluation.
+    setup = replace(setup, recipe=setup.recipe.model_copy(update={"eval": evaluation}), total_steps=last + 1)
+    with tempfile.TemporaryDirectory(prefix="seqfit-steps-") as folder:
+        writer = RunWriter.create(Path(folder) / "run")
+        with closing(writer):
+            observers = [] if after is None else [_AfterStep(after)]
+            run = build_run(setup, writer, SilentView(), StepWork(), observers, max_steps=steps)
+            run.state.step = done
+            train_to_end(run)
+
+
+class _AfterStep(Observer):
+    def __init__(self, after: Callable[[int, GlobalBatch], None]) -> None:
+        self._after = after
+
+    def after_step(self, number: int, batch: GlobalBatch) -> None:
+        self._after(number, batch)

@@ -160,7 +160,6 @@ class SpikeDetector:
 
 
 def explain_nan(step: int, loss: float, precision: str, where: str | None = None) -> tuple[str, str, str]:
-    """The three parts of an error about a loss or a gradient that is NaN or Inf."""
     change = "Lower train.learning_rate, or set train.schedule.warmup_steps"
     if precision == "fp16":
         change = "Set strategy.precision=fp32 or bf16: T5's feed-forward layers overflow in fp16"

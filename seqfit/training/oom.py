@@ -10,13 +10,9 @@ the optimizer state is allocated before the first step, and only the update foll
 Where some weights may be updated already (OOM during the update, or updates in the backward), only a snapshot has the
 weights that the step started with: `HalfUpdated`.
 
-On OOM, all ranks retry the step. Before the first collective of a step, an all-reduce (MIN) checks that every rank got
-that far (seqfit.training.coordination):
-
-    rank 0   forward, backward ... fine ----+                      +---- drops its gradients, splits again, retries
-    rank 1   forward, OOM ------------------+---- MIN: 3,072 ------+---- drops its gradients, splits again, retries
-
-One that fails later leaves the others waiting in a collective: it leaves a note, and all restart from the snapshot.
+On OOM, all ranks retry the step: before its first collective an all-reduce (MIN) checks that every rank got that far
+(seqfit.training.coordination). One that fails later leaves the others waiting in a collective: it leaves a note, and
+all restart from the snapshot.
 
 On a CPU, Linux grants more memory than there is and later kills a process that uses it. A limit makes OOM an error that
 can be handled: RLIMIT_DATA counts the process's private writable mappings, at no cost, and refuses more; torch's
@@ -57,8 +53,6 @@ class HalfUpdated(Exception):
 
 
 class OomRecovery:
-    """Halves micro-batches after OOM in a step, here or on another rank."""
-
     def __init__(self, step: TrainStep, loader: Loader, writer: RunWriter, coordination: Coordination) -> None:
         self._step = step
         self._loader = loader
@@ -73,7 +67,6 @@ class OomRecovery:
         self._known_splits = dict(splits)
 
     def begin(self, number: int) -> None:
-        """Before the first attempt at a step."""
         if number in self._known_splits:
             self._limit_tokens(self._known_splits.pop(number))
         self._updates = self._step.updates

@@ -11,8 +11,7 @@ initialise themselves.
 SEQFIT_WATCHED_STEPS=3 measures up to step 3, whether anything was predicted or not: trials of a comparison are measured
 during warm-up. Then the largest of the other steps (above: 17) are kept, and `measure_largest` repeats them after the
 run, outside all timing. Which one needs most memory depends on the model, so there are three measures of size: tokens,
-targets (a head's logits) and pairs of tokens (attention). `compare_with_measured` puts the peak and the time of a step
-next to what was predicted.
+targets (a head's logits) and pairs of tokens (attention).
 
 **Calibration workload.** A virtual machine may be a third slower for a minute because of its neighbours, which none of
 its clocks shows; a step and the workload that follows it slow down alike. So the time of a step in units of the
@@ -23,7 +22,7 @@ workload does not depend on the machine's speed at that moment:
 
 It is a small transformer layer, forward and backward, because it must slow down as a step does. Measured (blocks of 40
 steps of a tiny T5, one thread): step times varied by 11%, in units of this workload by 1.6%, in units of a matrix
-product by 5%. Trials of a comparison turn it on, on a CPU: SEQFIT_CALIBRATION=1.
+product by 5%.
 """
 
 from __future__ import annotations
@@ -61,8 +60,6 @@ class _Largest:
 
 
 class PeakObserver(Observer):
-    """Measures the peak of steps that may show a higher one than those before."""
-
     def __init__(self, step: TrainStep, report: Callable[[EventKind, str], None], *, is_predicted: bool) -> None:
         self.peak_bytes: int | None = None
         self.at_step: int | None = None
@@ -78,7 +75,6 @@ class PeakObserver(Observer):
 
     @contextmanager
     def around_step(self, number: int, batch: GlobalBatch) -> Iterator[None]:
-        """Measured where its largest micro-batch has more tokens than any before."""
         self._measured = None
         tokens = max(micro_batch.tokens for micro_batch in batch.micro_batches)
         if not FIRST <= number <= self._last or tokens <= self._most_tokens:
@@ -178,9 +174,8 @@ def _measure(batch: GlobalBatch) -> Iterator[tuple[_Measure, int]]:
         if micro_batch.source_lengths is None:  # padded to the longest
             yield ("pairs", is_only), micro_batch.tokens**2 // micro_batch.examples
         else:
-            both = zip(
-                micro_batch.source_lengths, micro_batch.target_lengths or (0,) * micro_batch.examples, strict=True
-            )
+            targets = micro_batch.target_lengths or (0,) * micro_batch.examples
+            both = zip(micro_batch.source_lengths, targets, strict=True)
             yield ("pairs", is_only), sum((source + target) ** 2 for source, target in both)
 
 

@@ -1,8 +1,8 @@
 """Builds all that a run trains with, from a recipe: strategy, data, model, optimizer, batches, evaluation.
 
-Recipe, strategy and device are resolved once (`resolve`), before the processes of a run meet; what is below takes the
-parts that it uses. All mistakes are found here, before the run directory is made, so a mistake leaves nothing behind.
-What was decided on the way becomes events of the run.
+Recipe, strategy and device are resolved once (`resolve_recipe`), before the processes of a run meet; what is below
+takes the parts that it uses. All mistakes are found here, before the run directory is made, so a mistake leaves nothing
+behind. What was decided on the way becomes events of the run.
 """
 
 from __future__ import annotations

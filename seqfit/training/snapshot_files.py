@@ -58,8 +58,6 @@ class Damaged(Exception):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What an exact resume needs."""
-
     step: int
     tensors: Mapping[str, torch.Tensor]  # of a loaded one: each is read from disk on access
     facts: Mapping[str, Any]
@@ -94,7 +92,6 @@ class SnapshotWriter:
         return [self._written.popleft() for _ in range(len(self._written))]
 
     def wait(self) -> None:
-        """Until the last one is on disk."""
         if self._writing is not None:
             writing, self._writing = self._writing, None
             writing.result()
@@ -123,7 +120,6 @@ class SnapshotWriter:
 
 @contextlib.contextmanager
 def _explained_failures(step: int, folder: Path) -> Iterator[None]:
-    """A full or missing disk is for the user to fix."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -136,8 +132,6 @@ def _explained_failures(step: int, folder: Path) -> Iterator[None]:
 
 
 class SnapshotDraft:
-    """A snapshot that is written under another name first: in the end it is whole, or not there at all."""
-
     def __init__(self, run: Path, step: int) -> None:
         self._step = step
         self._draft = FolderDraft(snapshot_folder(run, step))
@@ -164,8 +158,14 @@ class SnapshotDraft:
         for folder in self._place.parent.glob("step-*"):
             if folder.name > self._place.name:  # damaged, or lost: this run continued from an earlier one
                 shutil.rmtree(folder)
-        for folder in _superfluous(self._place.parent, keep):
-            shutil.rmtree(folder)
+        best_is_kept = False  # the newest with the best model stays, and the last `keep`
+        for number, snapshot in enumerate(sorted(self._place.parent.glob("step-*"), reverse=True)):
+            is_best = False
+            with contextlib.suppress(Damaged):
+                is_best = bool(_read_facts(snapshot).get("is_best"))
+            if number >= keep and (best_is_kept or not is_best):
+                shutil.rmtree(snapshot)
+            best_is_kept = best_is_kept or is_best
 
 
 def snapshot_folder(run: Path, step: int) -> Path:
@@ -231,18 +231,6 @@ class _TensorsOnDisk(Mapping[str, torch.Tensor]):
         return len(self._names)
 
 
-def _superfluous(folder: Path, keep: int) -> Iterator[Path]:
-    """All but the last `keep` and the newest with the best model."""
-    best_is_kept = False
-    for number, snapshot in enumerate(sorted(folder.glob("step-*"), reverse=True)):
-        is_best = False
-        with contextlib.suppress(Damaged):
-            is_best = bool(_read_facts(snapshot).get("is_best"))
-        if number >= keep and (best_is_kept or not is_best):
-            yield snapshot
-        best_is_kept = best_is_kept or is_best
-
-
 def _without_sharing(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """safetensors refuses tensors that share memory: the second of two is written as a copy."""
     seen: set[int] = set()
@@ -290,7 +278,16 @@ def write_shards(run: Path, snapshot: Snapshot, world: World, *, keep: int) -> N
 
 def copy_tensors(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
     """Into the live tensors of a run, one by one."""
-    _check_parts(snapshot, live)
+    found = (re.match(r"optimizer/part-\d+-of-(\d+)/", name) for name in live)
+    now = next((int(match[1]) for match in found if match is not None), None)
+    then = snapshot.facts.get("optimizer", {}).get(PARTS)
+    if now != then:
+        raise RunError(
+            f"the snapshot of step {snapshot.step} was written by {then or 1} processes of ZeRO, "
+            f"and {now or 1} would read it",
+            "DeepSpeed splits weights and state by the number of processes, and its parts can't be split again",
+            f"Resume with {then or 1}, or start a new run from the checkpoint with strategy.sharding=fsdp2",
+        )
     if isinstance(snapshot.tensors, Shards):
         try:
             with _quiet_torch():
@@ -313,19 +310,6 @@ def copy_tensors(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
 def _held(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """ZeRO-3 leaves a module's weights empty between steps: they are in the parts of the optimizer state."""
     return {name: tensor for name, tensor in tensors.items() if tensor.numel()}
-
-
-def _check_parts(snapshot: Snapshot, live: Mapping[str, torch.Tensor]) -> None:
-    found = (re.match(r"optimizer/part-\d+-of-(\d+)/", name) for name in live)
-    now = next((int(match[1]) for match in found if match is not None), None)
-    then = snapshot.facts.get("optimizer", {}).get(PARTS)
-    if now != then:
-        raise RunError(
-            f"the snapshot of step {snapshot.step} was written by {then or 1} processes of ZeRO, "
-            f"and {now or 1} would read it",
-            "DeepSpeed splits weights and state by the number of processes, and its parts can't be split again",
-            f"Resume with {then or 1}, or start a new run from the checkpoint with strategy.sharding=fsdp2",
-        )
 
 
 def _first_reason(error: CheckpointException) -> str:

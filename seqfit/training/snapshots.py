@@ -37,7 +37,7 @@ class Snapshots:
         self._disk = SnapshotWriter(writer.path, keep=self._rule.keep, in_background=on_gpu)
         self._last = time.monotonic()
         self._coordination = setup.coordination
-        self._coordination.set_snapshot_clock(self._is_due_by_clock)
+        self._coordination.is_due_by_clock = self._is_due_by_clock
 
     def take_if_due(self) -> None:
         """By steps or by the clock, as the recipe says, and after the best evaluation so far."""
@@ -69,7 +69,6 @@ class Snapshots:
         self._state.log.leave_out(time.perf_counter() - started)
 
     def wait(self) -> None:
-        """Until what was taken is on disk."""
         self._disk.wait()
         self._record_written()
 

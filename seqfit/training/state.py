@@ -127,8 +127,6 @@ _EVALUATION_SIZES = ("batch_tokens", "decoded_rows")
 
 @dataclass
 class TrainingState:
-    """The parts of a run that change during training."""
-
     setup: TrainingSetup
     best: Best
     schedule: Schedule

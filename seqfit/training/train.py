@@ -55,7 +55,7 @@ from seqfit.training.resume import (
     load_earlier_recipe,
 )
 from seqfit.training.setup import Resolved, TrainingSetup, build_setup, resolve_recipe
-from seqfit.training.snapshot_files import Snapshot, load_snapshot, snapshot_folder
+from seqfit.training.snapshot_files import load_snapshot, snapshot_folder
 from seqfit.training.snapshots import find_newest
 from seqfit.training.state import collect_versions, find_commit
 from seqfit.training.view import SilentView, TrainingView, choose_training_view
@@ -179,7 +179,10 @@ def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> 
                 writer.event(note)
             notes.remove()
         setup, _ = build_setup(resolved, view, limit_bytes, world)
-        snapshot = _find_snapshot(run, writer, world)
+        snapshot = find_newest(run.path, writer) if world.is_first else None
+        newest = world.broadcast(None if snapshot is None else snapshot.step)
+        if not world.is_first and newest is not None:
+            snapshot = load_snapshot(snapshot_folder(run.path, newest), is_checked=True)
         changed = None if snapshot is None else check_exact(run.path, snapshot, setup)
         if changed is not None:
             writer.event(EventKind.INEXACT_RESUME, changed)
@@ -192,15 +195,6 @@ def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> 
         resumed = [*run.manifest.get("resumed", []), time.time()]
         writer.write_manifest(status="running", ended=None, processes=world.size, resumed=resumed)
         _train(setup, writer, view, lambda live: live.resume(snapshot, splits))
-
-
-def _find_snapshot(run: Run, writer: RunWriter, world: World) -> Snapshot | None:
-    """The newest intact one, as the first process finds it."""
-    found = find_newest(run.path, writer) if world.is_first else None
-    step = world.broadcast(None if found is None else found.step)
-    if world.is_first or step is None:
-        return found
-    return load_snapshot(snapshot_folder(run.path, step), is_checked=True)
 
 
 def _write_start(
@@ -250,7 +244,6 @@ def _write_start(
 def _train(
     setup: TrainingSetup, writer: RunWriter, view: TrainingView, prepare: Callable[[TrainingRun], None] | None = None
 ) -> None:
-    """The loop, and how it ended, in the manifest."""
     view.decide_by(setup.best)
     view.start(_headline(setup), setup.total_steps)
     status, world = "failed", setup.world

@@ -35,20 +35,13 @@ class TrainingView:
     def decide_by(self, score: str) -> None:
         """The score that chooses the best checkpoint."""
 
-    def start(self, description: str, total_steps: int) -> None:
-        """Training starts."""
-
     def advance(self, step: int) -> None:
         """A step was launched; nothing of it has been read from the device."""
 
-    def step(self, record: records.StepRecord) -> None:
-        """A step was logged."""
-
-    def evaluation(self, record: records.EvaluationRecord, best: bool) -> None:
-        """An evaluation is done."""
-
-    def event(self, record: records.EventRecord) -> None:
-        """Something happened that a reader of the run should know."""
+    def start(self, description: str, total_steps: int) -> None: ...
+    def step(self, record: records.StepRecord) -> None: ...
+    def evaluation(self, record: records.EvaluationRecord, best: bool) -> None: ...
+    def event(self, record: records.EventRecord) -> None: ...
 
 
 class SilentView(TrainingView):
@@ -56,8 +49,6 @@ class SilentView(TrainingView):
 
 
 class LineView(TrainingView):
-    """One line per record, for logs and pipes."""
-
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(soft_wrap=True, highlight=False, markup=False, force_jupyter=False)
         self._total_steps = 0
@@ -181,5 +172,4 @@ class Terminal(LineView):
 
 
 def choose_training_view() -> TrainingView:
-    """Live in a terminal, plain lines elsewhere."""
     return Terminal() if Console().is_terminal else LineView()

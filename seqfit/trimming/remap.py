@@ -55,10 +55,7 @@ class RemappedSplit(TokenizedSplit):
 
 
 def count_tokens(data: PreparedData, vocabulary: int) -> NDArray[np.int64]:
-    counts = np.zeros(vocabulary, dtype=np.int64)
-    for split in data.splits.values():
-        counts += split.token_counts(vocabulary)
-    return counts
+    return sum((split.token_counts(vocabulary) for split in data.splits.values()), np.zeros(vocabulary, dtype=np.int64))
 
 
 def remap_data(data: PreparedData, remap: NDArray[np.int32]) -> PreparedData:

@@ -41,7 +41,16 @@ def trim_tokenizer(tokenizer: PreTrainedTokenizerBase, kept: KeptTokens) -> PreT
         (Path(folder) / _JSON).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
         trimmed: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
     trimmed.name_or_path = tokenizer.name_or_path
-    _check_tokens(tokenizer, trimmed, kept)
+    # Some classes rebuild their vocabulary when loaded: the result must be what was written.
+    pieces = tokenizer.convert_ids_to_tokens(kept.old_ids.tolist())
+    expected = {piece: number for number, piece in enumerate(pieces)}
+    roles = ("pad_token", "eos_token", "unk_token", "bos_token", "cls_token", "sep_token", "mask_token")
+    if trimmed.get_vocab() != expected or any(getattr(tokenizer, role) != getattr(trimmed, role) for role in roles):
+        raise ModelError(
+            f"The {type(tokenizer).__name__} has other tokens or ids after loading its trimmed files",
+            "A trimmed tokenizer must give every kept token the id of its embedding",
+            "Remove model.trim_vocabulary",
+        )
     return trimmed
 
 
@@ -93,16 +102,3 @@ def _renumber(processor: Any, remap: NDArray[np.integer]) -> Any:
         case "BertProcessing" | "RobertaProcessing":
             changed |= {name: [processor[name][0], int(remap[processor[name][1]])] for name in ("sep", "cls")}
     return changed
-
-
-def _check_tokens(before: PreTrainedTokenizerBase, after: PreTrainedTokenizerBase, kept: KeptTokens) -> None:
-    """Some classes rebuild their vocabulary when loaded: the result must be what was written."""
-    pieces = before.convert_ids_to_tokens(kept.old_ids.tolist())
-    expected = {piece: number for number, piece in enumerate(pieces)}
-    roles = ("pad_token", "eos_token", "unk_token", "bos_token", "cls_token", "sep_token", "mask_token")
-    if after.get_vocab() != expected or any(getattr(before, role) != getattr(after, role) for role in roles):
-        raise ModelError(
-            f"The {type(before).__name__} has other tokens or ids after loading its trimmed files",
-            "A trimmed tokenizer must give every kept token the id of its embedding",
-            "Remove model.trim_vocabulary",
-        )

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -210,11 +211,10 @@ def is_common(character: str) -> bool:
 
 def find_writing_systems(counts: Mapping[str, int], least_share: float) -> list[str]:
     """Writing systems with at least `least_share` of all letters, the most frequent first. In: letter -> count."""
-    letters: dict[str, int] = {}
+    letters: Counter[str] = Counter()
     for character, count in counts.items():
-        system = writing_system_of(character)
-        if system is not None:
-            letters[system] = letters.get(system, 0) + count
+        if (system := writing_system_of(character)) is not None:
+            letters[system] += count
     total = sum(letters.values())
     found = [system for system, count in letters.items() if count >= least_share * total]
     return sorted(found, key=lambda system: (-letters[system], system))

@@ -298,7 +298,11 @@ def _pick_rows(model: ModelRecipe, source: ModelConfig, kept: KeptTokens) -> Tri
 def _load_kept(model: ModelRecipe, source: ModelConfig, kept: KeptTokens, files: list[str]) -> TrimmedModel:
     tokens_before = source.config.vocab_size
     shapes = _build_shapes(source.auto, source.config)
-    weights = _read_weights(files, _find_vocabulary_names(shapes), kept, tokens_before)
+    family = family_of(shapes)
+    matrices = set(family.token_matrices(shapes))
+    names = {name for name, parameter in shapes.named_parameters(remove_duplicate=False) if parameter in matrices}
+    names |= {name for name, _ in shapes.named_buffers() if name.endswith(family.token_buffers)}
+    weights = _read_weights(files, names, kept, tokens_before)
     trim_config(source.config, kept, tokens_before)
     # The Auto class would look for code in the folder; the model's own class doesn't.
     built = replace(source, auto=type(shapes)).build(model, weights)
@@ -329,13 +333,6 @@ def _read_weights(
                 else:
                     weights[name] = read_kept_rows(file, name, kept.old_ids)
     return weights
-
-
-def _find_vocabulary_names(model: PreTrainedModel) -> set[str]:
-    family = family_of(model)
-    matrices = set(family.token_matrices(model))
-    found = {name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter in matrices}
-    return found | {name for name, _ in model.named_buffers() if name.endswith(family.token_buffers)}
 
 
 def _is_one_of(name: str, model_names: set[str]) -> bool:

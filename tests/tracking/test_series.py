@@ -7,7 +7,7 @@ import pytest
 
 from seqfit.rundir import Run
 from seqfit.rundir.records import GpuReading, HostReading, TelemetryRecord
-from seqfit.tracking.stream import read_config, read_sample, read_scores, read_step
+from seqfit.tracking.track import read_config, read_sample, read_scores, read_step
 
 
 def test_phases_are_seconds_of_one_step_and_what_is_between_is_whole(run_path: Path) -> None:

@@ -8,7 +8,7 @@ from seqfit.errors import RunError
 from seqfit.rundir import files
 from seqfit.rundir.reader import RecordFile
 from seqfit.rundir.records import EvaluationRecord
-from seqfit.tracking.stream import HELD_SECONDS, Stream
+from seqfit.tracking.track import HELD_SECONDS, Stream
 from tests.tracking.records import START, sample, step_record, write_records
 
 

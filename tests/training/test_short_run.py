@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from seqfit.training.short_run import run_steps
+from seqfit.training.loop import run_steps
 
 # A plan takes longer than the steps that are looked at, and a strategy is stated.
 pytestmark = pytest.mark.usefixtures("no_prediction")
