@@ -110,6 +110,11 @@ def list_notes(comparison: Comparison) -> list[str]:
         for one in result.predictions
         if one.reason
     ]
+    if HERE in list_targets(comparison):
+        steps = f"measured: of {comparison.matrix.steps} steps"
+        notes.append(
+            f"peak memory, predicted: of the largest batch in the data, which these steps may not reach; {steps}"
+        )
     passed = sum(check.same for check in comparison.checks)
     checked = [f"{passed} of {len(comparison.checks)} fairness checks passed"] if comparison.checks else []
     return [*notes, *comparison.matrix.notes, *checked]
