@@ -15,6 +15,7 @@ from seqfit.comparison.tables import (
     format_mean,
     format_terminal,
     list_by_weight,
+    list_notes,
     list_targets,
 )
 from tests.comparison.made_runs import BASELINE, FP16, MATRIX, RECOMPUTE, add_end, add_trial, make_folder, play
@@ -151,3 +152,11 @@ def test_marks_tell_what_is_not_significant_from_change_and_from_what_is_unknown
 def test_scores_of_several_seeds_have_their_standard_deviation() -> None:
     assert format_mean(find_quantity("step_seconds"), Figure((0.4, 0.5), 0.45, 0.045)) == "450 ms"
     assert format_mean(find_quantity("accuracy"), Figure((90.0, 91.0), 90.5, 0.7)) == "90.50 ± 0.70"
+
+
+def test_a_note_says_of_which_batches_predicted_and_measured_memory_are(comparison: Comparison) -> None:
+    said = [note for note in list_notes(comparison) if "the largest batch in the data" in note]
+    assert len(said) == 1
+    assert said[0].endswith(f"measured: of {comparison.matrix.steps} steps")
+    elsewhere = [replace(one, predictions=()) for one in comparison.results]
+    assert not any("largest batch" in note for note in list_notes(replace(comparison, results=elsewhere)))
