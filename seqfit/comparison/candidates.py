@@ -259,31 +259,26 @@ def build_candidates(
 
 def list_drafts(options: ComparisonOptions) -> Iterator[Draft]:
     """Strategies, then what varies, by default with the baseline only; each on every device."""
-    entries = expand_sets(options.strategies or ([BASELINE] if options.vary else ["classic"]))
-    strategies = [draft for entry in entries for draft in _to_drafts(entry)]
+    strategies: list[Draft] = []
+    for entry in expand_sets(options.strategies or ([BASELINE] if options.vary else ["classic"])):
+        if isinstance(entry, dict):
+            strategies += [Draft(name, tuple(parts)) for name, parts in entry.items()]
+        else:
+            strategies.append(Draft(_shorten(entry) if is_field(entry) else entry, (entry,)))
     plain = next((draft for draft in strategies if draft.name == BASELINE), strategies[0])
     values = [[f"{field}={value}" for value in given] for field, given in options.vary.items()]
     varied: list[tuple[str, ...]] = (
         list(product(*values)) if options.cross else [(one,) for given in values for one in given]
     )
-    bases = strategies if options.cross else [plain]
-    changed = [_vary(draft, fields) for fields in varied if fields for draft in bases]
+    drafts = strategies.copy()
+    for fields, draft in product(filter(None, varied), strategies if options.cross else [plain]):
+        names = [*([] if draft.name == BASELINE else [draft.name]), *map(_shorten, fields)]
+        drafts.append(Draft("+".join(names), (*draft.parts, *fields)))
     if len(options.devices) < 2:
-        yield from [*strategies, *changed]
+        yield from drafts
     else:
-        for device, draft in product(options.devices, [*strategies, *changed]):
+        for device, draft in product(options.devices, drafts):
             yield Draft(f"{draft.name}@{device}", (*draft.parts, f"strategy.device={device}"))
-
-
-def _to_drafts(entry: str | dict[str, list[str]]) -> list[Draft]:
-    if isinstance(entry, dict):
-        return [Draft(name, tuple(parts)) for name, parts in entry.items()]
-    return [Draft(_shorten(entry) if is_field(entry) else entry, (entry,))]
-
-
-def _vary(draft: Draft, fields: Sequence[str]) -> Draft:
-    names = [_shorten(field) for field in fields]
-    return Draft("+".join(names if draft.name == BASELINE else [draft.name, *names]), (*draft.parts, *fields))
 
 
 def _shorten(field: str) -> str:

@@ -163,7 +163,11 @@ def _measure_memory(run: TrialRun) -> _Given:
 
 def _measure_use(run: TrialRun, warm_up: int) -> _Given:
     """From samples between the last warm-up step and the last step, of the GPUs that the run used."""
-    samples = _samples_between(run, warm_up)
+    samples: list[_Record] = []
+    if timed := run.timed(warm_up):
+        first, count = timed[0]
+        begin, end = first["time"] - first["step_seconds"] * count, timed[-1][0]["time"]
+        samples = [sample for sample in run.samples if begin <= sample["time"] <= end]
     listed = run.sensors.get("gpus") or []
     trained = find_trained(listed, run.hardware)
     gpus = [gpu for gpu in summarise_gpus(samples) if not listed or gpu.gpu in trained]
@@ -188,15 +192,6 @@ def _measure_quality(run: TrialRun) -> dict[str, float]:
         values |= {name: score for name, score in last["scores"].items() if score is not None}
         values |= {} if last["loss"] is None else {EVALUATION_LOSS: last["loss"]}
     return values
-
-
-def _samples_between(run: TrialRun, warm_up: int) -> list[_Record]:
-    timed = run.timed(warm_up)
-    if not timed:
-        return []
-    first, count = timed[0]
-    begin, end = first["time"] - first["step_seconds"] * count, timed[-1][0]["time"]
-    return [sample for sample in run.samples if begin <= sample["time"] <= end]
 
 
 def _no_sample(run: TrialRun) -> str:

@@ -199,11 +199,13 @@ def run_comparison(prepared: PreparedComparison, view: ComparisonView | None = N
 
     If it is stopped, the folder has the results so far. Progress is printed unless another `view` is given.
     """
-    folder = prepared.folder
-    if _has_ended(prepared):
+    folder, matrix, outcomes = prepared.folder, prepared.matrix, read_outcomes(prepared.folder)
+    wanted = len(matrix.candidates) * (1 + len(matrix.targets))
+    # A cluster's missing predictions are not made on this other machine.
+    is_predicted = matrix.repeats_are_jobs or len(load_predictions(folder)) == wanted
+    if matrix.ended or (is_predicted and not find_all_missing(matrix, outcomes)):
         return write_so_far(folder)
-    used = sum(outcome.seconds for outcome in read_outcomes(folder))
-    clock = Clock(prepared.matrix.budget_seconds, used, time.monotonic())
+    clock = Clock(matrix.budget_seconds, sum(outcome.seconds for outcome in outcomes), time.monotonic())
     resume = f"seqfit compare {quote(folder)} --resume"
     with view or choose_comparison_view() as shown, stopped_by_signals(resume):
         try:
@@ -252,14 +254,6 @@ def _end(prepared: PreparedComparison, why: str, view: ComparisonView) -> None:
     ended = f"the budget of {format_seconds(matrix.budget_seconds or 0)} {why}"
     dump_matrix(replace(matrix, ended=ended), folder, command=prepared.command)
     view.log(f"{ended}; to continue: seqfit compare {quote(folder)} --resume --budget TIME")
-
-
-def _has_ended(prepared: PreparedComparison) -> bool:
-    """Whether nothing is left to do. A cluster's missing predictions are not made on this other machine."""
-    matrix, folder = prepared.matrix, prepared.folder
-    wanted = len(matrix.candidates) * (1 + len(matrix.targets))
-    is_predicted = matrix.repeats_are_jobs or len(load_predictions(folder)) == wanted
-    return bool(matrix.ended) or (is_predicted and not find_all_missing(matrix, read_outcomes(folder)))
 
 
 def _open_folder(prepared: PreparedComparison) -> Matrix:

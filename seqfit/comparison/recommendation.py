@@ -177,8 +177,12 @@ def _pick_measured(comparison: Comparison, goal: Goal, name: str, others: Sequen
     sure = [one for one in better if one.figures[name].is_significant is not False]
     best = max(sure or better, key=lambda one: changed[one.candidate.name], default=baseline)
     shown = [name, *(other for other in others if other in best.figures and other in baseline.figures)]
-    amounts = tuple(_measure(best, baseline, other) for other in shown)
-    return Pick(goal, best.candidate.name, best.candidate.kind, HERE, amounts, is_significant=best in sure)
+    amounts = []
+    for one in shown:
+        figure, theirs = best.figures[one], baseline.figures[one].mean
+        given = (figure.change_low, figure.change_high, figure.is_significant, figure.needed, figure.needed_of)
+        amounts.append(Amount(one, figure.mean, theirs, *given))
+    return Pick(goal, best.candidate.name, best.candidate.kind, HERE, tuple(amounts), is_significant=best in sure)
 
 
 def _pick_predicted(comparison: Comparison, goal: Goal, device: str) -> Pick | None:
@@ -206,12 +210,6 @@ def _list_predicted(ours: Prediction, theirs: Prediction) -> list[Amount]:
     pairs = [(STEP_SECONDS, *times), ("allocated_bytes", *bytes_held)]
     known = [(name, mine, other) for name, mine, other in pairs if mine is not None and other]
     return [Amount(name, mine, other, is_predicted=True) for name, mine, other in known] if len(known) == 2 else []
-
-
-def _measure(result: CandidateResult, baseline: CandidateResult, name: str) -> Amount:
-    figure, theirs = result.figures[name], baseline.figures[name].mean
-    given = (figure.change_low, figure.change_high, figure.is_significant, figure.needed, figure.needed_of)
-    return Amount(name, figure.mean, theirs, *given)
 
 
 def _list_devices(comparison: Comparison) -> list[str]:

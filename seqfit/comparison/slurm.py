@@ -40,7 +40,7 @@ from seqfit.comparison.records import (
 from seqfit.comparison.repeats import find_all_missing, find_missing, run_one_repeat, write_so_far
 from seqfit.comparison.trial import name_node
 from seqfit.errors import RecipeError, RunError
-from seqfit.hardware import Card, Driver, Gpu, Machine, load_cards
+from seqfit.hardware import Driver, Gpu, Machine, load_cards
 from seqfit.launch import JobRequest, Resources, Site, Submitted, check_places, read_statuses, submit_again, submit_job
 from seqfit.recipe import Recipe
 from seqfit.rundir import RunWriter, files
@@ -184,18 +184,13 @@ def read_repeats(folder: Path) -> list[RepeatStatus]:
 
 def describe_node(resources: Resources, site: Site) -> Machine:
     """The requested node, as far as it is known before it is allocated."""
-    card = _find_card(site.gpu_type)
+    wanted = (site.gpu_type or "").lower()  # 'v100' is any card of that name, if all have the same abilities
+    found = [card for key, card in load_cards().items() if wanted and wanted in (key, *key.split("-"))]
+    card = found[0] if len({card.has_bf16 for card in found}) == 1 else None  # unknown: able to do everything
     name, memory_bytes = (site.gpu_type or "a GPU", 0) if card is None else (card.name, card.memory_bytes)
     gpus = tuple(Gpu(index, name, memory_bytes, 0, card) for index in range(resources.gpus_per_node))
     driver = Driver(gpus=gpus, problem="" if gpus else "--gpus-per-node is 0")
     return Machine("", resources.cpus_per_node, None, None, True, driver)
-
-
-def _find_card(gpu_type: str | None) -> Card | None:
-    """'v100' is any card of that name, if all have the same abilities. None: taken to be able to do everything."""
-    wanted = (gpu_type or "").lower()
-    found = [card for key, card in load_cards().items() if wanted and wanted in (key, *key.split("-"))]
-    return found[0] if len({card.has_bf16 for card in found}) == 1 else None
 
 
 def _choose_device(options: ComparisonOptions, stated: str, resources: Resources) -> ComparisonOptions:

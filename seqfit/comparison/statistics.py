@@ -136,7 +136,8 @@ def find_change(
         return None
     mean = statistics.fmean(values)
     change = math.expm1(mean)
-    scatter = _choose_scatter(values, pooled)
+    own = Scatter(statistics.stdev(values), len(values) - 1) if len(values) > 1 else None
+    scatter = own if own and (pooled is None or own.deviation > _NOISIER * pooled.deviation) else pooled
     if scatter is None:
         return RelativeChange(change, change, change, abs(change) >= floor) if is_exact else RelativeChange(change)
     half = find_student(scatter.freedom) * scatter.deviation / math.sqrt(len(values))
@@ -210,13 +211,6 @@ def count_row_error(ours: Sequence[bool], theirs: Sequence[bool]) -> float:
     gained = sum(mine and not other for mine, other in zip(ours, theirs, strict=True))
     lost = sum(other and not mine for mine, other in zip(ours, theirs, strict=True))
     return 100 * math.sqrt(gained + lost - (gained - lost) ** 2 / rows) / rows
-
-
-def _choose_scatter(values: Sequence[float], pooled: Scatter | None) -> Scatter | None:
-    own = Scatter(statistics.stdev(values), len(values) - 1) if len(values) > 1 else None
-    if own is None or pooled is None:
-        return own or pooled
-    return own if own.deviation > _NOISIER * pooled.deviation else pooled
 
 
 def find_student(freedom: int) -> float:

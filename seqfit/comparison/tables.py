@@ -337,7 +337,8 @@ def to_csv(comparison: Comparison) -> str:
     writer.writeheader()
     for result in comparison.results:
         for line in _csv_lines(result):
-            writer.writerow({name: _plain(value) for name, value in line.items()})
+            # None is empty; true and false as in JSON.
+            writer.writerow({name: str(v).lower() if isinstance(v, bool) else v for name, v in line.items()})
     return stream.getvalue()
 
 
@@ -359,8 +360,3 @@ def _csv_lines(result: CandidateResult) -> Iterator[dict[str, object]]:
         predicted = {**head, "source": "predicted", "target": prediction.target, "reason": prediction.reason}
         for name, unit in _PREDICTED:
             yield {**predicted, "quantity": name, "unit": unit, "mean": getattr(prediction, name)}
-
-
-def _plain(value: object) -> object:
-    """None is empty; true and false as in JSON."""
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else value

@@ -90,7 +90,13 @@ def _gpu(gpu: JsonRecord) -> str:
 
 def _list_tables(summary: JsonRecord) -> Iterator[tuple[str, Html]]:
     for name, title, about in _TABLES:
-        rows = [_row_cells(row) for row in _rows(summary, name)]
+        rows = []
+        for row in _rows(summary, name):
+            calls, total = number(row, "calls") or 0.0, number(row, "total_ns") or 0.0
+            average = format_seconds(total / calls / 1e9) if calls else "–"
+            if calls and total / calls < 1e6:
+                average = f"{total / calls / 1e3:.0f} us"
+            rows.append([str(row.get("name")), _share(row), f"{calls:,.0f}", average, format_seconds(total / 1e9)])
         if rows:
             yield f"{title}: {about}", table(["name", "share", "calls", "average", "total"], rows)
     modules = [
@@ -114,14 +120,6 @@ def _list_tables(summary: JsonRecord) -> Iterator[tuple[str, Html]]:
 def _rows(summary: JsonRecord, name: str) -> list[Mapping[str, Any]]:
     given = summary.get(name)
     return [row for row in given[:_SHOWN] if isinstance(row, Mapping)] if isinstance(given, list) else []
-
-
-def _row_cells(row: JsonRecord) -> list[str]:
-    calls, total = number(row, "calls") or 0.0, number(row, "total_ns") or 0.0
-    average = format_seconds(total / calls / 1e9) if calls else "–"
-    if calls and total / calls < 1e6:
-        average = f"{total / calls / 1e3:.0f} us"
-    return [str(row.get("name")), _share(row), f"{calls:,.0f}", average, format_seconds(total / 1e9)]
 
 
 def _share(row: JsonRecord) -> str:

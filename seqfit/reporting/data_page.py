@@ -38,12 +38,15 @@ _MOST_BARS = 15  # labels in the chart; the table has all
 
 def write_data_page(report: DataReport, out: Path) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
+    question = Html("<br>".join(map(markup, (report.open_question or "").splitlines())))
+    problems = [bullets(report.findings, class_="findings")] if report.findings else []
+    no_recipe = "There is no recipe. An ambiguous guess stops with a question."
     parts = [
         _header(report),
         _headline(report) if report.splits else None,
-        _open_question(report.open_question) if report.open_question is not None else None,
-        _findings(report) if report.splits else None,
-        _guessed(report) if report.guessed else None,
+        section("To be decided", bullets([question], class_="findings")) if report.open_question is not None else None,
+        section("What to do", *problems, note="" if problems else "No problems found.") if report.splits else None,
+        section("Guessed", bullets(report.guessed), note=no_recipe) if report.guessed else None,
         _columns(report) if report.columns else None,
         _first_rows(report) if report.first_rows else None,
         _classes(report),
@@ -83,16 +86,6 @@ def _headline(report: DataReport) -> Html:
         note = f"mean of {report.splits[0].name}; 95th percentile {lengths.p95:,}"
         shown.append(tile(f"{side.capitalize()} {report.unit}", f"{lengths.mean:,.0f}", note))
     return section("Overview", tiles(shown))
-
-
-def _open_question(text: str) -> Html:
-    lines = Html("<br>".join(map(markup, text.splitlines())))
-    return section("To be decided", bullets([lines], class_="findings"))
-
-
-def _guessed(report: DataReport) -> Html:
-    note = "There is no recipe. An ambiguous guess stops with a question."
-    return section("Guessed", bullets(report.guessed), note=note)
 
 
 def _columns(report: DataReport) -> Html:
@@ -150,12 +143,6 @@ def _baseline(report: DataReport) -> Html | None:
     note = f"A person's score on {baseline.rows} {baseline.split} rows, with the task's metrics."
     cells = table(["source", "answer", "reference"], rows, class_="columns")
     return section("Human baseline", tiles(shown), cells, note=note)
-
-
-def _findings(report: DataReport) -> Html:
-    if not report.findings:
-        return section("What to do", note="No problems found.")
-    return section("What to do", bullets(report.findings, class_="findings"))
 
 
 def _lengths(splits: Sequence[SplitReport], unit: str) -> Html:

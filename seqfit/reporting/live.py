@@ -198,8 +198,10 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30.0  # seconds of a read or a write: a connection that says nothing does not keep its thread
 
     def do_GET(self) -> None:
-        path = urlsplit(self.path).path
-        if not _is_local(self.headers.get("Host", "")):
+        path, host = urlsplit(self.path).path, None
+        with contextlib.suppress(ValueError):  # not even the form of an address
+            host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        if host not in _NAMES:  # by name only: through a tunnel the port differs
             self.send_error(HTTPStatus.FORBIDDEN, "Use 127.0.0.1 or localhost")
         elif path == "/":
             shown = self.server.page.build()
@@ -233,11 +235,3 @@ class _Handler(BaseHTTPRequestHandler):
         if length is not None:
             self.send_header("Content-Length", str(length))
         self.end_headers()
-
-
-def _is_local(host: str) -> bool:
-    """By name only: through a tunnel the port differs."""
-    try:
-        return urlsplit(f"//{host}").hostname in _NAMES
-    except ValueError:  # not even the form of an address
-        return False

@@ -59,7 +59,11 @@ def show_machine(subject: ReportSubject) -> Html | None:
     note = f"shaded: {shaded}" if bands else "minutes since the start of each run"
     chart = figure(draw_timeline(rows, bands), "Telemetry over time", note, name="machine")
     if subject.single is None:
-        return section("Telemetry", figures([chart]), note=_describe_lines(subject))
+        without = [run.name for run in subject.runs if not run.telemetry()]
+        of = "GPUs where a run has some, else the host" if any(map(_choose_gpus, subject.runs)) else "The host"
+        lines = f"{of}: the mean of all cores, and the memory of the run's processes."
+        lines += f" No telemetry: {', '.join(without)}." if without else ""
+        return section("Telemetry", figures([chart]), note=lines)
     samples, names = runs[0].telemetry(), _choose_gpus(runs[0])
     gpus = [gpu for gpu in summarise_gpus(samples) if gpu.gpu in names]
     absent = inner(runs[0].sensors() or {}, "absent")
@@ -144,14 +148,6 @@ def _choose_gpus(run: ShownRun) -> dict[int, str]:
         hardware = {}  # an older run: its one UUID is the first process's
     trained = find_trained(given, hardware)
     return {gpu["gpu"]: f"{gpu['name']} ({gpu['gpu']})" for gpu in given if gpu["gpu"] in trained}
-
-
-def _describe_lines(subject: ReportSubject) -> str:
-    without = [run.name for run in subject.runs if not run.telemetry()]
-    has_gpus = any(_choose_gpus(run) for run in subject.runs)
-    host = "the mean of all cores, and the memory of the run's processes"
-    lines = f"GPUs where a run has some, else the host: {host}." if has_gpus else f"The host: {host}."
-    return f"{lines} No telemetry: {', '.join(without)}." if without else lines
 
 
 def _host_facts(samples: Sequence[_Sample]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from seqfit.reporting.html import Html, badge, bullets, element, facts, section, swatch, table, tile, tiles
@@ -230,9 +231,14 @@ def show_header(subject: ReportSubject) -> Html:
     recipe = None if run is None else run.known_recipe
     known = {} if run is None or recipe is None else _run_facts(run)
     model = f"{known['Model']}, {known['Parameters']} parameters" if known.get("Parameters") else known.get("Model")
+    state: Html | str = ""
+    if subject.single is not None:
+        state = badge(subject.single.state, _STATE_KINDS.get(subject.single.state, "plain"))
+        if any(event["kind"] == EventKind.UNTESTED for event in subject.single.events()):
+            state = element("span", state, " ", badge("untested model type", "bad"))
     return element(
         "header",
-        element("div", f"seqfit {kind} ", _state_badge(subject), class_="eyebrow"),
+        element("div", f"seqfit {kind} ", state, class_="eyebrow"),
         element("h1", subject.title),
         element("p", model, class_="note") if known else "",
         element("p", recipe.description, class_="lead") if recipe is not None and recipe.description else "",
@@ -251,15 +257,6 @@ def show_facts(subject: ReportSubject) -> Html | None:
     states = Counter(run.state for run in subject.runs)
     counted = ", ".join(f"{count} {state}" for state, count in states.items())
     return section("What was trained", facts({"Runs": counted, **shared}))
-
-
-def _state_badge(subject: ReportSubject) -> Html | str:
-    if subject.single is None:
-        return ""
-    state = badge(subject.single.state, _STATE_KINDS.get(subject.single.state, "plain"))
-    if not any(event["kind"] == EventKind.UNTESTED for event in subject.single.events()):
-        return state
-    return element("span", state, " ", badge("untested model type", "bad"))
 
 
 def show_gaps(subject: ReportSubject) -> Html | None:
@@ -295,6 +292,10 @@ def _run_facts(run: ShownRun) -> dict[str, object]:
     parameters, memory = number(manifest, "parameters"), number(hardware, "memory_bytes")
     libraries = [f"{name} {versions[name]}" for name in ("torch", "transformers") if name in versions]
     weights = ", random weights" if recipe is not None and recipe.model.weights == "random" else ""
+    started, begun = number(manifest, "started"), ""
+    if started is not None:
+        with suppress(OverflowError, ValueError, OSError):  # beyond the year 9999: corrupted
+            begun = datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return {
         "Model": "" if recipe is None else f"{recipe.model.title}{weights}",
         "Parameters": "" if parameters is None else format_count(parameters),
@@ -306,12 +307,5 @@ def _run_facts(run: ShownRun) -> dict[str, object]:
         "Precision": str(manifest.get("precision") or ""),
         "Device memory": "" if memory is None else format_bytes(memory),
         "Versions": ", ".join(libraries),
-        "Started": _when(number(manifest, "started")),
+        "Started": begun,
     }
-
-
-def _when(started: float | None) -> str:
-    try:
-        return "" if started is None else datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    except (OverflowError, ValueError, OSError):  # beyond the year 9999: corrupted
-        return ""

@@ -242,10 +242,12 @@ def show_quality(subject: ReportSubject) -> Html | None:
     if subject.single is not None or not subject.runs:
         return None
     score = subject.runs[0].score
-    scored = {
-        group: [points for run in runs if (points := _scored(run, score))] for group, runs in subject.groups.items()
-    }
-    curves = {group: found for group, found in scored.items() if found}
+    curves: dict[str, list[_ScorePoints]] = {}
+    for group, runs in subject.groups.items():
+        for run in runs:
+            records = [record for record in run.by_split.get("validation", []) if record["step"] > 0]
+            if points := Track(run).points(records, score, "minutes"):
+                curves.setdefault(group, []).append(points)
     if len(curves) < 2 or all(len(points) < 2 for found in curves.values() for points in found):
         return None
     common = find_common(curves, score)
@@ -286,11 +288,6 @@ def minutes_to(points: _ScorePoints, target: float, score: str) -> float | None:
     if is_higher_better(score):
         return next((minute for minute, value in points if value >= target), None)
     return next((minute for minute, value in points if value <= target), None)
-
-
-def _scored(run: ShownRun, score: str) -> _ScorePoints:
-    records = run.by_split.get("validation", [])
-    return Track(run).points([record for record in records if record["step"] > 0], score, "minutes")
 
 
 def _best_mean(found: Sequence[_ScorePoints], score: str) -> float:

@@ -138,7 +138,10 @@ def show_sources(subject: ReportSubject) -> Html | None:
 
 def _describe(run: ShownRun, subject: ReportSubject) -> list[Html]:
     before = "" if subject.single is not None else f"{run.name}: "
-    command = mask_text(_runnable(str(run.manifest.get("command") or "")))
+    given = str(run.manifest.get("command") or "")
+    program, _, rest = given.partition(" ")  # as it is typed: the first word is the path of the program
+    is_ours = PurePath(program).name in ("seqfit", "__main__.py")
+    command = mask_text(f"seqfit {rest}".strip() if is_ours else given)
     parts = [command_line(command)] if command and subject.comparison is None else []
     parts.append(disclosure(f"{before}Environment", table(["name", "value"], _environment(run))))
     if run.known_recipe is not None and subject.comparison is None:
@@ -150,12 +153,6 @@ def _describe(run: ShownRun, subject: ReportSubject) -> list[Html]:
         written = json.dumps(run.manifest, indent=2, ensure_ascii=False)
         parts.append(disclosure("Manifest", code(mask_text(written))))
     return parts
-
-
-def _runnable(given: str) -> str:
-    """As it is typed: the first word is the path of the program."""
-    program, _, rest = given.partition(" ")
-    return f"seqfit {rest}".strip() if PurePath(program).name in ("seqfit", "__main__.py") else given
 
 
 def _environment(run: ShownRun) -> list[list[str]]:
