@@ -214,7 +214,7 @@ def command(
     output: Annotated[
         Path | None,
         Option(
-            "--output",
+            "--out",
             "-o",
             metavar="DIR",
             help="Folder for trace.json.gz and summary.json (default: profile, or RUN/profile for a run directory).",
@@ -265,7 +265,7 @@ def _repeat(recipe: str, overrides: list[str], steps: int, out: Path, *, prove: 
 
     flags = {"--prove": prove, "--json": as_json, TRUST: is_remote_code_trusted()}
     given = [flag for flag, is_given in flags.items() if is_given]
-    return ["profile", recipe, *overrides, "--steps", str(steps), "--output", str(out), *given]
+    return ["profile", recipe, *overrides, "--steps", str(steps), "--out", str(out), *given]
 
 
 def _show_trace(path: Path, as_json: bool) -> None:

@@ -51,7 +51,7 @@ def test_a_recipe_is_profiled_and_its_findings_come_last(
         f"data: {{path: {tmp_path}}}\ntrain: {{steps: 9, batch_examples: 8}}\nstrategy: {{batching: max_length}}\n"
     )
     out = tmp_path / "out"
-    assert main(["profile", str(tmp_path / "mine.yaml"), "--steps", "2", "--output", str(out)]) == 0
+    assert main(["profile", str(tmp_path / "mine.yaml"), "--steps", "2", "--out", str(out)]) == 0
     shown = capfd.readouterr().out
     assert "a step takes" in shown
     assert "1. padding:" in shown
