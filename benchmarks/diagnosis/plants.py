@@ -46,7 +46,7 @@ class Plant:
 PLANTS = {
     "nothing": Plant(None),
     "data": Plant("waiting-for-data", (("strategy.prefetch=0",),) * 3, row_seconds=(0.001, 0.003, 0.008)),
-    "sync": Plant("host-syncs", ((),) * 3, reads=(1, 3, 10)),
+    "sync": Plant("host-syncs", ((),) * 3, reads=(2, 4, 10)),
     "padding": Plant(
         "padding",
         tuple(("strategy.batching=max_length", f"task.max_source_tokens={width}") for width in (160, 256, 512)),

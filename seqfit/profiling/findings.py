@@ -164,6 +164,7 @@ def _read_phases(steps: Sequence[Mapping[str, Any]]) -> tuple[float | None, dict
 
 
 OPERATOR_SECONDS = 3e-6  # overhead of a traced operator, Python included (benchmarks/diagnosis)
+_CALLS_PER_ROW = 0.125  # in a packed micro-batch, relative to the calls that it has with any number of rows
 WORTH = 0.05  # a smaller gain is within the variation between runs
 _EVALUATION_SHARE = 0.1  # of a run's time, that evaluation may take
 SAVING_SHARE = 0.1  # of a run's time, that snapshots may take
@@ -212,9 +213,15 @@ def find_in_run(run: Run, strategy: Strategy | None) -> list[Finding]:
     return find_findings(add_run_evidence(add_recipe(known, run.recipe, strategy), run))
 
 
-def find_findings(evidence: Evidence) -> list[Finding]:
+def find_findings(evidence: Evidence, traced: Sequence[Finding] = ()) -> list[Finding]:
+    """Also those of a trace whose cause was not measured without the profiler.
+
+    The largest gain comes first; a larger global batch, which changes what is learned, after all that don't.
+    """
     found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
-    return sorted(found, key=lambda finding: -finding.gain)  # of equal gains the table's order
+    known = {finding.cause for finding in found}
+    found += [finding for finding in traced if finding.cause not in known]
+    return sorted(found, key=lambda one: (any(word.startswith("train.batch_") for word in one.change), -one.gain))
 
 
 def _waiting_for_data(e: Evidence) -> Finding | None:
@@ -287,17 +294,20 @@ def _needless_recompute(e: Evidence) -> Finding | None:
 def _tiny_batch(e: Evidence) -> Finding | None:
     if e.operators_per_step is None or not e.step_seconds or not e.micro_batches or not e.tokens_per_micro_batch:
         return None
-    overhead = min(e.operators_per_step * OPERATOR_SECONDS / e.step_seconds, 0.9)
+    rows = e.batch_examples or 8 * e.micro_batches
+    per_row = _CALLS_PER_ROW * rows / e.micro_batches if e.strategy.batching == "packed" else 0.0
+    calls = e.operators_per_step / (1 + per_row)  # without those of each row, which a larger micro-batch has as well
+    overhead = min(calls * OPERATOR_SECONDS / e.step_seconds, 0.9)
     fitting = max(e.strategy.micro_batch_tokens / e.tokens_per_micro_batch, 1)
     change, fewer, changes = _larger_batch(e, fitting)
-    # In a packed batch about half of the calls are per example, and a larger batch has more examples.
-    gain = overhead * (1 - 1 / fewer) * (0.5 if changes else 1)
+    updating = e.phases.get("optimizer", 0.0) if changes else 0.0  # of a larger global batch there are fewer updates
+    gain = min(overhead + updating, 0.95) * (1 - 1 / fewer)
     if gain < (0.3 if changes else 0.1) or not change:  # a different update has to be worth more
         return None
     return Finding(
         Cause.TINY_BATCH,
         f"micro-batches of {format_count(e.tokens_per_micro_batch)} tokens are too small: "
-        f"{format_share(overhead)} of a step is the overhead of {format_count(e.operators_per_step)} operator calls",
+        f"{format_share(overhead)} of a step is the overhead of {format_count(calls)} operator calls",
         "Split the global batch into fewer micro-batches"
         if not changes
         else "Increase the global batch (the update differs)",

@@ -127,10 +127,7 @@ def profile(
     evidence = gather(setup, measurement, summary)
     if run is not None:
         evidence = add_run_evidence(evidence, run)
-    measured = find_findings(evidence)
-    known = {finding.cause for finding in measured}  # measured without the profiler: not repeated by the trace
-    traced = _find_in_steps(setup, diagnosis, Path(out), min(steps, _TRACED_STEPS))
-    findings = sorted([*measured, *(f for f in traced if f.cause not in known)], key=lambda finding: -finding.gain)
+    findings = find_findings(evidence, _find_in_steps(setup, diagnosis, Path(out), min(steps, _TRACED_STEPS)))
     del setup  # a proof builds its own, and both may not fit in memory
     _begin(shown, "proving", "measuring the change of the first finding")
     provable = next((finding for finding in findings if finding.change), None)
