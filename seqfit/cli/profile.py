@@ -199,7 +199,7 @@ def command(
         ),
     ] = None,
     overrides: OverridesArgument = None,
-    steps: Annotated[int, Option(metavar="N", min=1, help="Steps to time; up to 3 more run under the profiler.")] = 5,
+    steps: Annotated[int, Option(metavar="N", min=1, help="Time at least N steps; 3 more run under the profiler.")] = 5,
     trace: Annotated[
         Path | None,
         Option(

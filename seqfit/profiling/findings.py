@@ -308,9 +308,7 @@ def _tiny_batch(e: Evidence) -> Finding | None:
         Cause.TINY_BATCH,
         f"micro-batches of {format_count(e.tokens_per_micro_batch)} tokens are too small: "
         f"{format_share(overhead)} of a step is the overhead of {format_count(calls)} operator calls",
-        "Split the global batch into fewer micro-batches"
-        if not changes
-        else "Increase the global batch (the update differs)",
+        "Increase the global batch (the update differs)" if changes else "Split it into fewer micro-batches",
         change,
         gain,
         evidence={"overhead_share": overhead, "tokens_per_micro_batch": e.tokens_per_micro_batch},
