@@ -5,8 +5,8 @@ micro-batches, and optionally the time of an evaluation.
 
     5 steps in 2.0 s, an evaluation of 3 s every 10 steps    ->    (0.4 + 0.3) s for a step with its share of evaluation
 
-The steps are those of `run_steps`, the loop of `seqfit train`; those of the first three seconds are not measured, because
-on a CPU a run gets 5% faster meanwhile. At least so many are measured as are asked for, and more if they are short.
+The steps are those of `run_steps`, the loop of `seqfit train`; those of the first three seconds are left out: on a
+CPU a run gets 5% faster meanwhile. At least so many are measured as are asked for, and more if they are short.
 
 Evaluations are left out, because one may take longer than all the steps. One is timed by itself, on a few rows, and
 scaled to all of them; with very few rows that overestimates, because a batch of one row costs almost as much as a full
