@@ -15,7 +15,7 @@ import itertools
 import json
 import mmap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,7 @@ from seqfit.tasks import Example, Label, Task
 Ids = NDArray[np.int32]
 ROWS_FILE = "rows.arrow"
 FACTS_FILE = "facts.json"
-_TEXTS_HELD = 20_000
+_TEXTS_HELD, _BATCHES_HELD = 20_000, 128  # until the pages that were read are released
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,6 @@ class TokenizedSplit:
         self._sources = [_list_views(batch.column("source_ids")) for batch in self._batches]
         self._targets = [_list_views(batch.column("target_ids")) for batch in self._batches]
         self._texts_since = 0
-        self._release()
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -110,12 +109,12 @@ class TokenizedSplit:
     @cached_property
     def source_lengths(self) -> NDArray[np.int32]:
         """Tokens of each row's source, after truncation."""
-        return self._measure(self._sources)
+        return np.concatenate([np.diff(offsets) for offsets, _ in _each(self._sources, self._maps)], dtype=np.int32)
 
     @cached_property
     def target_lengths(self) -> NDArray[np.int32]:
         """Tokens of each row's target, after truncation; 0 for a classifier."""
-        return self._measure(self._targets)
+        return np.concatenate([np.diff(offsets) for offsets, _ in _each(self._targets, self._maps)], dtype=np.int32)
 
     @cached_property
     def source_index(self) -> NDArray[np.int32]:
@@ -142,9 +141,8 @@ class TokenizedSplit:
     def token_counts(self, vocabulary: int) -> NDArray[np.int64]:
         """How often each of `vocabulary` ids occurs in sources and targets, after truncation."""
         counts = np.zeros(vocabulary, dtype=np.int64)
-        for offsets, ids in (*self._sources, *self._targets):
+        for offsets, ids in _each([*self._sources, *self._targets], self._maps):
             counts += np.bincount(ids[offsets[0] : offsets[-1]], minlength=vocabulary)
-        self._release()
         return counts
 
     def label(self, row: int) -> Label:
@@ -160,9 +158,9 @@ class TokenizedSplit:
         return code
 
     def text(self, row: int) -> Example:
-        self._texts_since += 1
-        if self._texts_since == _TEXTS_HELD:  # somebody reads all texts
-            self._release()
+        self._texts_since = (self._texts_since + 1) % _TEXTS_HELD
+        if self._texts_since == 0:  # somebody reads all texts
+            _release_pages(self._maps)
         batch, at = self._locate(row)
         columns = ("id", "source", "target", "references", "group", "choices")
         values = {name: self._batches[batch].column(name)[at].as_py() for name in columns}
@@ -175,27 +173,15 @@ class TokenizedSplit:
     def count_target(self, text: str) -> int:
         import pyarrow.compute as pc
 
-        return sum(int(pc.sum(pc.equal(batch.column("target"), text)).as_py() or 0) for batch in self._batches)
+        columns = (batch.column("target") for batch in _each(self._batches, self._maps))
+        return sum(int(pc.sum(pc.equal(column, text)).as_py() or 0) for column in columns)
 
     def count_targets(self) -> Counter[str]:
         counts: Counter[str] = Counter()
-        for batch in self._batches:
-            counts.update(
-                {entry["values"]: entry["counts"] for entry in batch.column("target").value_counts().to_pylist()}
-            )
+        for batch in _each(self._batches, self._maps):
+            for entry in batch.column("target").value_counts().to_pylist():
+                counts[entry["values"]] += entry["counts"]
         return counts
-
-    def _measure(self, lists: list[tuple[Ids, Ids]]) -> NDArray[np.int32]:
-        lengths = np.concatenate([np.diff(offsets) for offsets, _ in lists], dtype=np.int32)
-        self._release()
-        return lengths
-
-    def _release(self) -> None:
-        """Releases pages that were read: they count as this process's memory, although the page cache has them."""
-        self._texts_since = 0
-        if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
-            for mapped in self._maps:
-                mapped.madvise(mmap.MADV_DONTNEED)
 
     def _locate(self, row: int) -> tuple[int, int]:
         if not 0 <= row < len(self):
@@ -230,10 +216,24 @@ def _open_rows(folder: Path) -> tuple[mmap.mmap, list[Any]]:
         with open(folder / ROWS_FILE, "rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         reader = pa.ipc.open_file(pa.py_buffer(mapped))
-        return mapped, [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        return mapped, [reader.get_batch(number) for number in _each(range(reader.num_record_batches), [mapped])]
     except (OSError, ValueError) as error:  # an empty file has no pages; ArrowInvalid is a ValueError
         rule, change = "The tokenized data there is corrupted", "Delete this folder; it will be written again"
         raise DataError(f"{folder}: {error}", rule, change) from error
+
+
+def _each(parts: Iterable[Any], maps: Sequence[mmap.mmap]) -> Iterator[Any]:
+    for number, part in enumerate(parts, 1):
+        yield part
+        if number % _BATCHES_HELD == 0:
+            _release_pages(maps)
+    _release_pages(maps)
+
+
+def _release_pages(maps: Sequence[mmap.mmap]) -> None:
+    """Pages that were read count as this process's memory, although the page cache has them."""
+    for mapped in maps if hasattr(mmap, "MADV_DONTNEED") else ():  # not on Windows
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _list_views(column: Any) -> tuple[Ids, Ids]:
