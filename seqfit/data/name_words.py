@@ -45,6 +45,7 @@ ROLES: dict[str, tuple[str, ...]] = {
 LABELS: dict[str, float] = {
     name: score
     for score, names in {
+        1.4: "ground_truth groundtruth",  # before the labels that models or annotators gave
         1.0: (
             "label labels class category sentiment intent intents emotion polarity stance gold etiqueta categoria "
             "clase sentimiento klasse classe kategorie"

@@ -9,7 +9,8 @@ template can use both.
     data.turns=chat    {"id": 7, "chat": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}
                     -> {"id": 7, "history": "user: Hi", "reply": "Hello"}
 
-A reply is a turn of the assistant (gpt, bot, ...), or else of the last speaker. The first turn is never a reply.
+A reply is a turn of the assistant (gpt, bot, ...), or else of the last speaker. The first turn is never a reply. A
+record may hold both sides: {"user": "Hi", "bot": "Hello"}.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from seqfit.errors import DataError, did_you_mean
 from seqfit.tasks import TurnKeys
 
 HISTORY, REPLY = "history", "reply"
-_ASSISTANTS = {"assistant", "gpt", "bot", "chatbot", "model", "chatgpt", "ai", "agent", "function_call"}
-_USERS = {"user", "human", "customer", "client", "prompter"}
+_ASSISTANTS = set(TurnKeys.ASSISTANTS)
+_USERS = set(TurnKeys.USERS)
 _SPOKEN = re.compile(r"(?:^|\n+)(Human|User|Assistant|Bot|AI|System):[ \t]?")
 
 
@@ -132,6 +133,12 @@ def read_turns(value: Any) -> list[tuple[str, str]] | None:
         return [(("assistant", "user")[(len(value) - at) % 2 == 0], text) for at, text in enumerate(value)]
     if not all(isinstance(turn, Mapping) for turn in value):
         return None
+    if all(sides := [TurnKeys.find_sides(turn) for turn in value]):
+        return [
+            (speaker, str(turn[key]))
+            for turn, keys in zip(value, sides, strict=True)
+            for speaker, key in zip(("user", "assistant"), keys or (), strict=True)
+        ]
     speaker = next((key for key in TurnKeys.SPEAKERS if key in value[0]), None)
     text = next((key for key in TurnKeys.TEXTS if any(key in turn for turn in value)), None)
     if speaker is None or text is None:

@@ -150,6 +150,8 @@ def _try_quotes(lines: Sequence[str], separator: str, is_whole: bool) -> _Trial:
         quoted = _try(lines, Dialect(separator), is_whole=is_whole)
         if quoted.faults == 0 and quoted.bad_share <= min(plain.bad_share, 0.01):
             return plain if plain.bad_share == 0 and _are_literal(lines, quoted, separator) else quoted
+        if quoted.fields == plain.fields and quoted.longest == 1 and _are_escaped(lines, separator, quoted.faults):
+            return quoted  # the few lines with a stray quote are split without quoting
     else:
         quoted = replace(plain, dialect=Dialect(separator))
     trials = [quoted, plain]
@@ -183,6 +185,14 @@ def _are_literal(lines: Sequence[str], quoted: _Trial, separator: str) -> bool:
         if in_quotes and len(in_quotes) < len(filled):
             return not any('"' in field[1:-1] or "\r" in field for field in in_quotes)
     return False
+
+
+def _are_escaped(lines: Sequence[str], separator: str, faults: int) -> bool:
+    """Whether a program wrote the quotes: fields inside quotes that have two for each of theirs, in more than a few."""
+    fields = [field for line in lines for field in line.rstrip("\r\n").split(separator)]
+    inner = [field[1:-1] for field in fields if len(field) > 1 and field[0] == field[-1] == '"']
+    doubled = sum('""' in text and '"' not in text.replace('""', "") for text in inner)
+    return doubled >= 3 and doubled > 2 * faults and faults <= 0.1 * len(lines)
 
 
 def _try(lines: Sequence[str], dialect: Dialect, *, is_whole: bool = True) -> _Trial:

@@ -63,6 +63,7 @@ _SECOND_FORMS = {
 _NUMBERS = re.compile(r"[-+]?[\d.]+([ ,;|]+[-+]?[\d.]+)+")  # 0 0 1 0: the label in another form, or a vector
 _MASK = re.compile(r"<[\w ]+>|\[[A-Z_0-9]+\]|\d+([.,]\d+)*")  # <NUM0>, [MASK], 12.5
 _VECTOR = re.compile(r"[01]( [01]){2,}")
+_NUMBER_LIST = re.compile(r"([-+]?\d+([.,]\d+)?|true|false)( ([-+]?\d+([.,]\d+)?|true|false))*")
 _LIST_AS_TEXT = re.compile(r"\[.*\]$|\{.*\}$", re.DOTALL)
 _FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"}, {"yes", "no"}, {"y", "n"}, {"0"}, {"1"}, {"false"}, {"0.0"})
 
@@ -83,11 +84,14 @@ class ColumnProfile:
     values: tuple[str, ...]  # the most frequent ones, by frequency
     not_text: str | None = None
     within: tuple[str, ...] = ()  # columns of which this one's text is a large part, in nearly every row
+    occurs_in: tuple[str, ...] = ()  # texts in which this word or name occurs, in nearly every row
+    has_inner_lists: bool = False  # a list of records reaches into another one
 
     @property
     def is_prose(self) -> bool:
         """Whether values usually have several words, unlike ids, dates and labels."""
-        return self.mean_words >= 2.5 and self.not_text is None and self.number_share < 0.5 and not self.is_joined
+        is_text = self.not_text is None and not self.is_number_list and not self.is_joined
+        return is_text and self.mean_words >= 2.5 and self.number_share < 0.5
 
     @property
     def is_joined(self) -> bool:
@@ -113,6 +117,11 @@ class ColumnProfile:
     @property
     def is_list(self) -> bool:
         return self.list_share > 0.5
+
+    @property
+    def is_number_list(self) -> bool:
+        """Whether values are lists of numbers or of true and false: votes, positions, ids of texts."""
+        return self.is_list and all(_NUMBER_LIST.fullmatch(value) for value in self.values)
 
     @property
     def is_vector(self) -> bool:
@@ -141,6 +150,7 @@ def profile_columns(rows: Sequence[TemplateRow]) -> list[ColumnProfile]:
     paths = dict.fromkeys(path for row in rows for path in _paths(row))
     cells = {path: [_cell(path, row) for row in rows] for path in paths}
     columns = [column for path in paths if (column := _profile(path, cells[path])) is not None]
+    columns = [replace(c, has_inner_lists=any(_has_inner_lists(c.path, row) for row in rows[:200])) for c in columns]
     return _find_containers(_mark_second_forms(columns, rows), rows)
 
 
@@ -296,7 +306,20 @@ def _find_containers(columns: list[ColumnProfile], rows: Sequence[TemplateRow]) 
             is_large = part.mean_chars > _LARGE_PART * whole.mean_chars  # a short span may be what the task is about
             if part is not whole and is_large and len(pairs) >= 3 and _share(a in b for a, b in pairs) > 0.8:
                 found[part.path] = (*found.get(part.path, ()), whole.path)
-    return [replace(column, within=found.get(column.path, ())) for column in columns]
+    occurring = {c.path: _find_occurrences(c, texts, rows) for c in columns}
+    return [replace(c, within=found.get(c.path, ()), occurs_in=occurring[c.path]) for c in columns]
+
+
+def _find_occurrences(
+    column: ColumnProfile, texts: Mapping[str, list[str]], rows: Sequence[TemplateRow]
+) -> tuple[str, ...]:
+    """The texts that a word or name is part of: the token, the term or the person that a label is about."""
+    is_word = column.not_text is None and not column.is_number and column.list_share == 0 and column.mean_chars >= 3
+    if column.path in texts or not is_word or column.has_few_values:
+        return ()
+    words = [_letters((_cell(column.path, row) or ("", -1))[0]) for row in rows[:100]]
+    pairs = {path: [(a, b) for a, b in zip(words, whole, strict=True) if a and b] for path, whole in texts.items()}
+    return tuple(path for path, both in pairs.items() if len(both) >= 3 and _share(a in b for a, b in both) > 0.8)
 
 
 def _distance(name: Name) -> int:
@@ -322,6 +345,17 @@ def _letters(text: str, most: int = 200) -> str:
 
 def _cell(path: str, row: TemplateRow) -> tuple[str, int] | None:
     """Text and number of items (-1 for a plain value); None if it is missing, _RECORDS if it holds records."""
+    value = _value_at(path, row)
+    items = value if isinstance(value, list) else [value]
+    if value is None:
+        return None
+    if not all(_is_plain(item) for item in items):
+        return "", _RECORDS
+    return column_text(path, row), (len(items) if isinstance(value, list) else -1)
+
+
+def _value_at(path: str, row: TemplateRow) -> Any:
+    """A value, or a list of what each record of a list holds; lists inside lists are joined."""
     head, rest = split_path(path, row)
     value: Any = row.get(head)
     for key in rest:
@@ -329,12 +363,12 @@ def _cell(path: str, row: TemplateRow) -> tuple[str, int] | None:
             value = [item.get(key) for item in value if isinstance(item, Mapping)]
         else:
             value = value.get(key) if isinstance(value, Mapping) else None
-    items = value if isinstance(value, list) else [value]
-    if value is None:
-        return None
-    if not all(_is_plain(item) for item in items):
-        return "", _RECORDS
-    return column_text(path, row), (len(items) if isinstance(value, list) else -1)
+    return value
+
+
+def _has_inner_lists(path: str, row: TemplateRow) -> bool:
+    steps = (_value_at(path.rsplit(".", keys)[0], row) for keys in range(path.count(".")))
+    return any(isinstance(value, list) and any(isinstance(item, list) for item in value) for value in steps)
 
 
 def _is_plain(value: Any) -> bool:

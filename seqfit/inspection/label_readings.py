@@ -64,14 +64,19 @@ def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "cl
     if missing:
         raise Missing(*missing)
     label = candidates[0]
+    keyed = _find_same_record(label, columns)
+    if task != "regression":
+        _refuse_keyed_labels(label, keyed, texts, hints)
     best = _class_reading(task, texts, label)
     all_texts = [c for c in columns if c in texts or c in doubt]
     asked_texts = texts if any(c.name.plain == "column" for c in all_texts) else all_texts
     rivals = [c for c in candidates[1:] if score_label(label) - score_label(c) < _CLEAR]
     if label.name.words & AGREED:  # gold_label next to label1, label2, ...: single annotators are not the label
         rivals = [c for c in rivals if not (c.name.number or c.name.words & {"annotator", "annotators", "expert"})]
+    scores = [c for c in keyed if label.has_fractions and c.has_fractions and not c.name.words & _ABOUT_SCORES]
+    rivals = [*rivals, *(c for c in scores if c not in rivals)]
     rival = rivals[0] if rivals else None
-    if rival is not None and score_label(rival) > 0:
+    if rival is not None and (score_label(rival) > 0 or rival in scores):
         # What a judgement is about belongs to the source: the target of a stance, the aspect of a review.
         is_aspect = rival.name.words & {"target", "aspect", "term", "entity"} and not rival.is_number
         best = _class_reading(
@@ -91,6 +96,29 @@ def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "cl
         doubtful = f"it is not clear whether {names} should be part of the text"
         return FoundReading(best, _class_reading(task, all_texts, label), doubtful)
     return FoundReading(best)
+
+
+def _find_same_record(label: ColumnProfile, columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
+    """The other values of the record that holds the label: scores.depth and scores.style of scores.accuracy."""
+    record = label.path.rpartition(".")[0]
+    return [c for c in columns if record and c.path.rpartition(".")[0] == record and c is not label]
+
+
+def _refuse_keyed_labels(
+    label: ColumnProfile, others: Sequence[ColumnProfile], texts: Sequence[ColumnProfile], hints: Hints
+) -> None:
+    """An error if a record holds one label for each of several keys: {"staff": "good", "room": "bad"}."""
+    alike = [c for c in others if set(c.values) & set(label.values) and c.has_few_values and not c.is_number]
+    if len(alike) < _FEWEST_FLAGS - 1 or label.is_number:
+        return
+    record, _, key = label.path.rpartition(".")
+    raise DataError(
+        f"{hints.title}: '{record}' holds a label for each of {len(others) + 1} keys, such as {key}: {label.values[0]}",
+        "A label is a text, or a list of texts",
+        f"Write a list in each row, in Python: row['{record}'] = [f'{{key}}: {{value}}' for key, value in "
+        f"row['{record}'].items()], and use --task multilabel; or predict one of them: --task classify "
+        f"'task.source={_join(texts)}' 'task.target={{{label.path}}}'",
+    )
 
 
 def _find_score_columns(columns: Sequence[ColumnProfile], candidates: list[ColumnProfile]) -> list[ColumnProfile]:
@@ -189,7 +217,9 @@ def _find_texts(columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile
     known = {c.path for c in columns}
     contained = [c for c in columns if set(c.within) & known and not _is_mutual(c, columns)]
     texts, rest = _find_own_texts([c for c in columns if c not in contained], labels)
-    return texts, [*rest, *(c for c in contained if c.name.last not in TITLES)]
+    whole = {c.path for c in (*texts, *rest)}
+    words = [c for c in columns if set(c.occurs_in) & whole and c not in (*texts, *rest, *labels)]
+    return texts, [*rest, *(c for c in (*contained, *words) if c.name.last not in TITLES)]
 
 
 def _find_own_texts(columns: Sequence[ColumnProfile], labels: Sequence[ColumnProfile]) -> _TextAndRest:

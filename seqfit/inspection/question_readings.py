@@ -54,10 +54,13 @@ def find_qa(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
         first, second = (_qa_reading(a, [], b) for a, b in (texts, texts[::-1]))
         return FoundReading(first, second, "nothing says which of the two columns is the question")
     named = [column for column in rest if score_role(column.name, "context") >= 0.6 and column not in answers[:1]]
-    contexts = [column for column in named if column.is_prose or column.is_list]
+    contexts = [column for column in named if column.is_prose or (column.is_list and not column.is_number_list)]
     contexts += [c for c in rest if c.name.plain == "input" and c not in answers[:1]]  # instruction, input, output
     if not contexts and (text := find_named([c for c in rest if c not in answers[:1]], "text", 0.8)) is not None:
         contexts = [text] if text.mean_chars > _CONTEXT_CHARS else []
+    numbers = [c for c in named if c.is_number_list and not contexts]
+    if numbers and answers:
+        raise _no_context(numbers[0], question, answers[0], hints)
     if not answers:
         return _guess_answer(question, contexts, [c for c in rest if c not in contexts])
     answer = answers[0]
@@ -87,6 +90,15 @@ def find_qa(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
         other = _qa_reading(question, contexts, max(longer, key=length_of))
         return FoundReading(other, reading, f"{answer.path} has only {answer.distinct} different values")
     return FoundReading(reading)
+
+
+def _no_context(numbers: ColumnProfile, question: ColumnProfile, answer: ColumnProfile, hints: Hints) -> DataError:
+    return DataError(
+        f"{hints.title}: '{numbers.path}' has the name of a context and holds numbers, such as {numbers.values[0]}",
+        "A context is a text; such numbers are ids of texts in another file",
+        "Write the texts into a column of this file. To train without a context, name both sides: "
+        f"'task.source=question: {{{question.path}}}' 'task.target={{{answer.path}}}'",
+    )
 
 
 def _no_text(answer: ColumnProfile, hints: Hints) -> DataError:

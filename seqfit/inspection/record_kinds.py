@@ -223,6 +223,8 @@ def _is_conversation(column: str, rows: Sequence[TemplateRow]) -> bool:
     spoken = [item for item in _items(column, rows) if isinstance(item, Mapping)]
     if spoken:
         keys = {str(key).lower() for item in spoken[:50] for key in item}
+        if all(TurnKeys.find_sides(item) for item in spoken[:50]):
+            return True
         return bool(keys & _SPEAKERS) and bool(keys & set(TurnKeys.TEXTS))
     texts = [item for item in _items(column, rows) if isinstance(item, str)]
     return named and len(texts) > len(rows) and any(" " in text for text in texts)

@@ -52,6 +52,11 @@ def find_reading(task: str, columns: Sequence[ColumnProfile], hints: Hints | Non
                 "question contains its choices, use --task qa"
             )
         roles = " and one for ".join(missing.args)
+        if len(columns) == 1:
+            change = (
+                f"Write a second column. If each text of '{columns[0].path}' holds both, split it, in pandas: "
+                f"frame[['source', 'target']] = frame['{columns[0].path}'].str.split(SEPARATOR, n=1, expand=True)"
+            )
         raise RecipeError(
             f"{hints.title} has the columns {list_columns(columns)}",
             f"The task {task} needs a column for {roles}, and no column has such a name or content",

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from seqfit.errors import DataError
 from seqfit.inspection.column_names import find_direction, find_languages, pair_order, score_role
 from seqfit.inspection.columns import ColumnProfile, find_named, length_of, rank_named
 
@@ -165,6 +166,21 @@ def _translation(source: str, target: str, languages: Mapping[str, str]) -> Read
 
 
 def find_generation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
+    found = _find_generation(columns, hints)
+    target = next((c for c in columns if f"{{{c.path}}}" == found.best.target), None)
+    if target is not None and target.has_inner_lists:
+        top = target.path.split(".")[0]
+        raise DataError(
+            f"{hints.title}: '{target.path}' reaches into lists inside the list '{top}'",
+            "A target is one text; joined, such texts lose what belongs together",
+            f"Write each '{top}' as a text, in Python: row['target'] = json.dumps(row['{top}'], ensure_ascii=False), and "
+            f"add 'task.source={found.best.source}' 'task.target={{target}}'; for the joined texts, add "
+            f"'task.source={found.best.source}' 'task.target={found.best.target}'",
+        )
+    return found
+
+
+def _find_generation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundReading:
     usable = [c for c in columns if c.not_text is None and not c.is_flag and not c.has_few_values]
     kept = {"input": (None,), "output": (None,), "instruction": (None, "the same in every row")}
     named = [c for c in columns if c.not_text in kept.get(c.name.plain, ())]

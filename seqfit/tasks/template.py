@@ -213,7 +213,8 @@ def _text(value: object, path: str) -> str:
         raise DataError(
             f"The column '{path}' holds records with the keys {shown}",
             "A template needs a text, a number or a list of them",
-            f"Name the key as well, such as {{{path}.{next(iter(value), 'key')}}}",
+            f"Name the key as well, such as {{{path}.{next(iter(value), 'key')}}}. For the whole record, write it as a "
+            f"text into a column, in Python: row['record'] = json.dumps(row['{path}'], ensure_ascii=False)",
         )
     return str(value)
 
@@ -224,6 +225,10 @@ class TurnKeys:
 
     SPEAKERS: ClassVar = ("from", "role", "speaker", "sender", "author", "agent", "user", "participant", "name")
     TEXTS: ClassVar = ("value", "content", "text", "utterance", "message", "body")
+    USERS: ClassVar = ("user", "human", "customer", "client", "prompter")
+    ASSISTANTS: ClassVar = (
+        *("assistant", "gpt", "bot", "chatbot", "model", "chatgpt", "ai", "agent", "function_call"),
+    )
     speaker: str
     text: str
 
@@ -235,6 +240,14 @@ class TurnKeys:
         speaker = next((key for key in cls.SPEAKERS if all(key in turn for turn in value)), None)
         text = next((key for key in cls.TEXTS if all(key in turn for turn in value)), None)
         return None if speaker is None or text is None else cls(speaker, text)
+
+    @classmethod
+    def find_sides(cls, turn: Mapping[str, Any]) -> tuple[str, str] | None:
+        """The keys of what was said and of the reply, if a record holds both: {"user": "Hi", "bot": "Hello"}."""
+        said = next((key for key in cls.USERS if isinstance(turn.get(key), str)), None)
+        reply = next((key for key in (*cls.ASSISTANTS, "system") if isinstance(turn.get(key), str)), None)
+        has_text = any(key in turn for key in cls.TEXTS)
+        return None if said is None or reply is None or has_text else (said, reply)
 
 
 def _listed(row: TemplateRow) -> str:
