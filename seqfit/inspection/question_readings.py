@@ -155,8 +155,25 @@ def _is_offset(column: ColumnProfile) -> bool:
     return bool(column.name.words & {"start", "end", "offset", "id", "ids", "type", "idx", "index", "category", "url"})
 
 
+def _find_marked_choices(columns: Sequence[ColumnProfile]) -> tuple[ColumnProfile, ColumnProfile] | None:
+    """Texts and marks of records of which one per row is marked: {"text": "Ada", "correct": true}."""
+    for marks in columns:
+        record = marks.path.rpartition(".")[0]
+        cells = [value.split() for value in marks.values]
+        is_marked = all(set(cell) <= {"true", "false"} and cell.count("true") == 1 for cell in cells)
+        if not record or not marks.is_list or marks.mean_items < 2 or not is_marked:
+            continue
+        texts = [c for c in columns if c.path.rpartition(".")[0] == record and c.mean_items == marks.mean_items]
+        texts = [c for c in texts if c.not_text is None and not c.is_number_list and not c.name.words & _EXPLAINS]
+        if texts:
+            return min(texts, key=lambda c: (score_role(c.name, "text") < 0.6, c.mean_chars)), marks
+    return None
+
+
 def find_choices(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
     """The columns with the choices of a question: one that holds lists, or several with numbers or letters."""
+    if (marked := _find_marked_choices(columns)) is not None:
+        return [marked[0]]
     for column in columns:
         if column.is_list and column.mean_items >= 2 and score_role(column.name, "choices") >= 0.6:
             return [column]
@@ -182,6 +199,8 @@ def _is_letter(column: ColumnProfile) -> bool:
 
 
 def find_choice_target(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
+    if (marked := _find_marked_choices(columns)) is not None:
+        return marked[1]
     choices = [column.path for column in find_choices(columns)]
     inside = {path.rpartition(".")[0] for path in choices if path.count(".")}  # choices.label is not the answer
     rest = [c for c in columns if c.path not in choices and c.path.rpartition(".")[0] not in inside]
@@ -202,6 +221,9 @@ def find_choice_reading(columns: Sequence[ColumnProfile], choices: Sequence[Colu
         raise Missing("answer")
     skip = {target.path, *(column.path for column in choices)}
     usable = [column for column in columns if column.not_text is None and column.path not in skip]
+    if target.is_number_list:  # true or false per choice: the rest of these records explains them
+        record = target.path.rpartition(".")[0]
+        usable = [column for column in usable if column.path.rpartition(".")[0] != record]
     question = _find_question(usable) or max((c for c in usable if c.is_prose), key=length_of, default=None)
     if question is None:
         raise Missing("question")

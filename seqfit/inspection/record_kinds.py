@@ -133,11 +133,11 @@ def _find_spans(rows: Sequence[TemplateRow]) -> str | None:
         return None
     for name in names:
         records = [item for item in _items(name, rows) if isinstance(item, Mapping)]
-        keys = {str(key).lower() for record in records[:50] for key in record}
+        keys = frozenset().union(*(Name.of(str(key)).words for record in records[:50] for key in record))
         is_answer = score_role(Name.of(name), "answer") >= 0.6
         if Name.of(name).words & _OFFSET_WORDS and all(_is_offsets(row.get(name)) for row in rows[:200]):
             return name
-        if {"start", "end"} <= keys and not is_answer and name.lower() not in _TOKENS:
+        if keys & {"start", "begin"} and keys & {"end", "stop"} and not is_answer and name.lower() not in _TOKENS:
             return name
     return None
 

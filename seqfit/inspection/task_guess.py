@@ -52,7 +52,7 @@ def find_reading(task: str, columns: Sequence[ColumnProfile], hints: Hints | Non
                 "question contains its choices, use --task qa"
             )
         roles = " and one for ".join(missing.args)
-        if len(columns) == 1:
+        if len(columns) == 1 and columns[0].is_prose:
             change = (
                 f"Write a second column. If each text of '{columns[0].path}' holds both, split it, in pandas: "
                 f"frame[['source', 'target']] = frame['{columns[0].path}'].str.split(SEPARATOR, n=1, expand=True)"
@@ -139,6 +139,8 @@ class TaskGuess:
             kind = LabelKind()
             if not isinstance(target, list):
                 kind = label_readings.find_label_kind(self.wanted or "generate", target, rows)
+            if self.wanted == "multiple-choice" and "choices" in self.given and "choice_base" not in self.given:
+                kind = self._find_choice_base(rows)
             name = kind.task or self.wanted or next(iter(find_task(columns, self.hints)), None)
             if name is None:
                 raise self._no_task(columns)
@@ -164,6 +166,15 @@ class TaskGuess:
                 "target is task.no_answer ('unanswerable')"
             )
         return values
+
+    def _find_choice_base(self, rows: list[TemplateRow]) -> LabelKind:
+        """How the stated target names the right choice; `Unsure` if numbers may count from 0 or from 1."""
+        source, target, choices = (self.given[name] for name in ("source", "target", "choices"))
+        kind = label_readings.find_choice_base(target, choices, rows)
+        if kind.doubt is not None:
+            reading = Reading("multiple-choice", "", source, target, {"choices": choices})
+            raise self._unsure(kind.doubt, [(reading, kind), (reading, LabelKind(more={"choice_base": 1}))], rows)
+        return kind
 
     def _find(self, columns: list[ColumnProfile]) -> FoundReading:
         if self.wanted is not None:

@@ -173,8 +173,8 @@ def find_generation(columns: Sequence[ColumnProfile], hints: Hints) -> FoundRead
         raise DataError(
             f"{hints.title}: '{target.path}' reaches into lists inside the list '{top}'",
             "A target is one text; joined, such texts lose what belongs together",
-            f"Write each '{top}' as a text, in Python: row['target'] = json.dumps(row['{top}'], ensure_ascii=False), and "
-            f"add 'task.source={found.best.source}' 'task.target={{target}}'; for the joined texts, add "
+            f"Write each '{top}' as a text, in Python: row['target'] = json.dumps(row['{top}'], ensure_ascii=False), "
+            f"and add 'task.source={found.best.source}' 'task.target={{target}}'; for the joined texts, add "
             f"'task.source={found.best.source}' 'task.target={found.best.target}'",
         )
     return found

@@ -4,6 +4,8 @@
     {"q": "Which flies?", "options": ["dog", "crow"], "answer": 1}
     -> source "Which flies? choices: (a) dog (b) crow", target "crow"
 
+A list of true and false, one per choice, names the one that is true.
+
 The one idea: how the target names the right choice (number, letter, text) is the same in the whole data set, and
 task.choice_base states it. Without it a row is used only if it is unambiguous: '2' among the choices 1, 2, 3 may be a
 text or a number, and B among the choices B, A, C a text or a letter.
@@ -18,7 +20,15 @@ from collections.abc import Collection, Sequence
 from seqfit.errors import RowError
 from seqfit.tasks.labels import vote
 from seqfit.tasks.task import Task, check_known, fold_word
-from seqfit.tasks.template import TemplateRow, columns_of, has_columns, parse_list, render_items, render_template
+from seqfit.tasks.template import (
+    TemplateRow,
+    choose_template,
+    columns_of,
+    has_columns,
+    parse_list,
+    render_items,
+    render_template,
+)
 
 LETTERS = string.ascii_lowercase
 _LETTER = re.compile(r"\(?([a-z])[).:]?")
@@ -67,7 +77,10 @@ class MultipleChoiceTask(Task):
 
     def _target(self, row: TemplateRow, row_id: str) -> str:
         places = self._places(row)
-        text = places[vote([self._place(entry, places, row_id) for entry in self._entries(row, row_id)])]
+        place = self._find_marked(row, places)
+        if place is None:
+            place = vote([self._place(entry, places, row_id) for entry in self._entries(row, row_id)])
+        text = places[place]
         if not text:
             raise RowError(
                 f"Row {row_id} has an empty text for the choice that its target names",
@@ -76,6 +89,13 @@ class MultipleChoiceTask(Task):
                 cause="empty choice",
             )
         return text
+
+    def _find_marked(self, row: TemplateRow, places: Sequence[str]) -> int | None:
+        """The place of the one true among as many values as choices: [false, true, false]."""
+        template = choose_template(self.recipe.target, row)
+        marks = [mark.lower() for mark in (render_items(template, row) or [] if has_columns(template, row) else [])]
+        is_marked = len(marks) == len(places) and set(marks) <= {"true", "false"} and marks.count("true") == 1
+        return marks.index("true") if is_marked else None
 
     def _references(self, row: TemplateRow, row_id: str, target: str) -> tuple[str, ...]:
         return (target,)

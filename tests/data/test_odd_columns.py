@@ -13,7 +13,8 @@ from seqfit.data.tables import find_tables
 from seqfit.errors import DataError, RecipeError
 from seqfit.inspection.guess import Guess, guess_recipe
 from seqfit.inspection.task_guess import Unsure
-from seqfit.recipe.schema import SourceRecipe
+from seqfit.recipe.schema import SourceRecipe, TaskRecipe
+from seqfit.tasks.registry import build_task
 
 WORDS = ["window", "river", "paper", "candle", "garden", "letter", "market", "winter", "bottle", "engine", "doctor"]
 T5 = str(Path(__file__).parents[2] / "seqfit" / "recipe" / "library" / "demo" / "model")
@@ -160,3 +161,40 @@ def test_src_is_translated_into_mt(tmp_path: Path) -> None:
         (tmp_path / f"train.{side}").write_text("".join(f"{text(n)} {side}\n" for n in range(40)))
     task = guess(str(tmp_path), "translate").recipe["task"]
     assert (task["source"], task["target"]) == ("{src}", "{mt}")
+
+
+def test_the_choice_that_is_marked_as_correct_is_the_target(tmp_path: Path) -> None:
+    rows = [
+        {
+            "pregunta": f"{text(n)}?",
+            "respuestas": [
+                {"texto": text(n * 9 + k), "correcta": k == n % 3, "justificacion": text(n + k) * 2} for k in range(3)
+            ],
+        }
+        for n in range(60)
+    ]
+    path = write(tmp_path, rows)
+    task = guess(path, "multiple-choice").recipe["task"]
+    assert (task["source"], task["target"]) == ("question: {pregunta}", "{respuestas.correcta}")
+    assert task["choices"] == "{respuestas.texto}"
+    example = build_task(TaskRecipe(**task)).render(rows[4], "5")
+    assert example.target == text(4 * 9 + 1)
+    assert "justificacion" not in example.source
+
+
+def test_how_the_right_choice_is_numbered_is_found_for_named_columns(tmp_path: Path) -> None:
+    rows = [{"story": text(n), "one": text(n + 5), "two": text(n + 7), "right": 1 + n % 2} for n in range(40)]
+    overrides = ("task.source={story}", "task.target={right}", 'task.choices=["{one}", "{two}"]')
+    assert guess(write(tmp_path, rows), "multiple-choice", *overrides).recipe["task"]["choice_base"] == 1
+
+
+def test_spans_by_offsets_are_refused_whatever_their_keys(tmp_path: Path) -> None:
+    rows = [
+        {
+            "text": text(n),
+            "entities": [{"label": "AB"[n % 2], "start_offset": k, "end_offset": k + 3} for k in range(1 + n % 3)],
+        }
+        for n in range(40)
+    ]
+    with pytest.raises(DataError, match="has spans of its texts, given by offsets, in 'entities'"):
+        guess(write(tmp_path, rows), "classify")
