@@ -315,7 +315,7 @@ def _find_occurrences(
 ) -> tuple[str, ...]:
     """The texts that a word or name is part of: the token, the term or the person that a label is about."""
     is_word = column.not_text is None and not column.is_number and column.list_share == 0 and column.mean_chars >= 3
-    if column.path in texts or not is_word or column.has_few_values:
+    if column.path in texts or not is_word or column.has_few_values or column.filled_share < 0.5:
         return ()
     words = [_letters((_cell(column.path, row) or ("", -1))[0]) for row in rows[:100]]
     pairs = {path: [(a, b) for a, b in zip(words, whole, strict=True) if a and b] for path, whole in texts.items()}

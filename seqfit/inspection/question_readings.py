@@ -160,8 +160,9 @@ def _find_marked_choices(columns: Sequence[ColumnProfile]) -> tuple[ColumnProfil
     for marks in columns:
         record = marks.path.rpartition(".")[0]
         cells = [value.split() for value in marks.values]
-        is_marked = all(set(cell) <= {"true", "false"} and cell.count("true") == 1 for cell in cells)
-        if not record or not marks.is_list or marks.mean_items < 2 or not is_marked:
+        is_flags = all(set(cell) <= {"true", "false"} for cell in cells) and any("true" in cell for cell in cells)
+        single = sum(cell.count("true") == 1 for cell in cells)  # few have several right choices, or none
+        if not record or not marks.is_list or marks.mean_items < 2 or not is_flags or single < 0.5 * len(cells):
             continue
         texts = [c for c in columns if c.path.rpartition(".")[0] == record and c.mean_items == marks.mean_items]
         texts = [c for c in texts if c.not_text is None and not c.is_number_list and not c.name.words & _EXPLAINS]
@@ -201,9 +202,12 @@ def _is_letter(column: ColumnProfile) -> bool:
 def find_choice_target(columns: Sequence[ColumnProfile]) -> ColumnProfile | None:
     if (marked := _find_marked_choices(columns)) is not None:
         return marked[1]
-    choices = [column.path for column in find_choices(columns)]
-    inside = {path.rpartition(".")[0] for path in choices if path.count(".")}  # choices.label is not the answer
-    rest = [c for c in columns if c.path not in choices and c.path.rpartition(".")[0] not in inside]
+    found = find_choices(columns)
+    choices = [column.path for column in found]
+    inside = {path.rpartition(".")[0] for path in choices if path.count(".")}
+    are_lists = any(column.is_list for column in found)  # choices.text and choices.label; a single value is the answer
+    rest = [c for c in columns if c.path not in choices]
+    rest = [c for c in rest if c.path.rpartition(".")[0] not in inside or (are_lists and not c.is_list)]
     names = ("answer", "label", "target")
     scored = [(max(score_role(column.name, role) for role in names), column) for column in rest]
     correct = [column for column in rest if column.name.words & {"correct", "right", "cop", "key", "gold"}]

@@ -233,7 +233,9 @@ def _is_conversation(column: str, rows: Sequence[TemplateRow]) -> bool:
 def _has_questions(column: str, rows: Sequence[TemplateRow]) -> bool:
     records = [item for item in _items(column, rows) if isinstance(item, Mapping)]
     names = [Name.of(str(key)) for key in dict.fromkeys(key for record in records[:50] for key in record)]
-    return all(any(score_role(name, role) >= 0.6 for name in names) for role in ("question", "answer"))
+    has_choices = any(score_role(name, "choices") >= 0.6 for name in names)
+    has_answer = any(score_role(n, "answer") >= 0.6 or (has_choices and n.words & {"correct", "right"}) for n in names)
+    return has_answer and any(score_role(name, "question") >= 0.6 for name in names)
 
 
 def _has_languages(column: str, rows: Sequence[TemplateRow]) -> bool:

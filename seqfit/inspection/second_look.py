@@ -21,6 +21,7 @@ import contextlib
 import itertools
 import re
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,13 @@ def find_suspicions(task: Mapping[str, Any], rows: Sequence[TemplateRow]) -> lis
     if copied > 0.5 and task["name"] not in ("classify", "multilabel", "regression"):
         found.append(
             f"in {format_share(copied)} of the sampled rows the source contains the whole target: a model can copy it"
+        )
+    missing = Counter(target for _, target in pairs if target in MISSING)
+    if missing and task["name"] not in ("classify", "multilabel", "regression"):
+        written, count = missing.most_common(1)[0]
+        found.append(
+            f"in {format_share(count / len(pairs))} of the sampled rows the target is '{written}', which is how "
+            "programs write a missing value: a model learns to answer it. Remove these rows unless they are meant"
         )
     for side, texts in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
         tabs = statistics.fmean("\t" in text for text in texts)

@@ -177,6 +177,8 @@ def test_the_choice_that_is_marked_as_correct_is_the_target(tmp_path: Path) -> N
     task = guess(path, "multiple-choice").recipe["task"]
     assert (task["source"], task["target"]) == ("question: {pregunta}", "{respuestas.correcta}")
     assert task["choices"] == "{respuestas.texto}"
+    rows[9]["respuestas"][1]["correcta"] = True  # two of one row
+    assert guess(write(tmp_path, rows), "multiple-choice").recipe["task"]["target"] == "{respuestas.correcta}"
     example = build_task(TaskRecipe(**task)).render(rows[4], "5")
     assert example.target == text(4 * 9 + 1)
     assert "justificacion" not in example.source
@@ -198,3 +200,39 @@ def test_spans_by_offsets_are_refused_whatever_their_keys(tmp_path: Path) -> Non
     ]
     with pytest.raises(DataError, match="has spans of its texts, given by offsets, in 'entities'"):
         guess(write(tmp_path, rows), "classify")
+
+
+def test_questions_inside_a_record_may_name_the_right_choice_as_correct(tmp_path: Path) -> None:
+    rows = [
+        {
+            "transcript": text(n) * 3,
+            "questions": [
+                {
+                    "question": f"{text(n + k)}?",
+                    "options": [text(n * 9 + k + o) for o in range(4)],
+                    "correct": (n + k) % 4,
+                }
+                for k in range(5)
+            ],
+        }
+        for n in range(30)
+    ]
+    recipe = guess(write(tmp_path, rows), "multiple-choice").recipe
+    assert recipe["data"]["each"] == "questions"
+    assert recipe["task"]["source"] == "question: {questions.question}[[ context: {transcript}]]"
+    assert recipe["task"]["choice_base"] == 0
+
+
+def test_a_missing_value_as_a_target_is_warned_about(tmp_path: Path) -> None:
+    rows = [{"source": text(n), "target": "null" if n % 3 else text(n + 1)} for n in range(60)]
+    notes = guess(write(tmp_path, rows), "generate").notes
+    assert any("the target is 'null', which is how programs write a missing value" in note for note in notes)
+
+
+def test_values_of_single_slots_are_not_asked_about(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"text": text(n), "intents": [["new", "old"][n % 2], "pin"][: 1 + n % 2]} for n in range(60)
+    ]
+    for n in range(5):
+        rows[n * 7]["slots"] = {"date": {"text": text(n * 7).split()[-1]}}
+    assert guess(write(tmp_path, rows), "multilabel").recipe["task"]["source"] == "{text}"
