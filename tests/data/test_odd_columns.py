@@ -205,7 +205,7 @@ def test_spans_by_offsets_are_refused_whatever_their_keys(tmp_path: Path) -> Non
 def test_questions_inside_a_record_may_name_the_right_choice_as_correct(tmp_path: Path) -> None:
     rows = [
         {
-            "transcript": text(n) * 3,
+            "passage": text(n) * 3,
             "questions": [
                 {
                     "question": f"{text(n + k)}?",
@@ -219,7 +219,7 @@ def test_questions_inside_a_record_may_name_the_right_choice_as_correct(tmp_path
     ]
     recipe = guess(write(tmp_path, rows), "multiple-choice").recipe
     assert recipe["data"]["each"] == "questions"
-    assert recipe["task"]["source"] == "question: {questions.question}[[ context: {transcript}]]"
+    assert recipe["task"]["source"] == "question: {questions.question}[[ context: {passage}]]"
     assert recipe["task"]["choice_base"] == 0
 
 
