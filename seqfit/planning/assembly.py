@@ -23,7 +23,7 @@ from typing import Any
 
 from seqfit.planning.tape import KernelCost, Layer, MemoryBlock, Shares, Tape, TapeSpan
 
-EDGE = 2  # layers at each end of a stack that may differ from those between
+EDGE = 2  # periods at each end of a stack that may differ from those between
 
 
 class NotAlike(Exception):
@@ -39,19 +39,24 @@ class Depth:
     period: int = 1
 
     @property
+    def edge(self) -> int:
+        """Layers at each end that may differ from those between."""
+        return EDGE * self.period
+
+    @property
     def added(self) -> int:
         return self.planned - self.traced
 
     def is_between(self, layer: int) -> bool:
-        return EDGE <= layer < self.traced - EDGE
+        return self.edge <= layer < self.traced - self.edge
 
     def find_traced(self, layer: int) -> int:
         """The traced layer that a planned one is a copy of."""
-        if layer < EDGE or not self.added:
+        if layer < self.edge or not self.added:
             return layer
-        if layer >= self.planned - EDGE:
+        if layer >= self.planned - self.edge:
             return layer - self.added
-        return EDGE + (layer - EDGE) % self.period
+        return self.edge + (layer - self.edge) % self.period
 
     def find_twin(self, layer: int) -> int:
         """A traced layer between the edges that is one period away."""
@@ -64,7 +69,7 @@ class Depth:
 
 def choose_depth(planned: int, period: int) -> int:
     """The fewest layers that show two periods between both edges, and end in the same phase of the period."""
-    least = EDGE + 2 * period + EDGE
+    least = (EDGE + 2 + EDGE) * period
     traced = least + (planned - least) % period
     return traced if planned > traced else planned
 
@@ -211,7 +216,7 @@ class _Assembly:
         depth, traced = self._depths[owner.stack], run.layer.index
         if not depth.added:
             return owner.index
-        is_behind = not depth.is_between(owner.index) and owner.index >= EDGE
+        is_behind = not depth.is_between(owner.index) and owner.index >= depth.edge
         if owner.stack != run.layer.stack:
             if depth.is_between(owner.index):
                 raise NotAlike(f"{run.layer} frees what {owner} made")
@@ -222,9 +227,9 @@ class _Assembly:
             if depth.is_between(owner.index):
                 raise NotAlike(f"all of {owner.stack} free what {owner} made")
             return owner.index + depth.added if is_behind else owner.index
-        if traced < EDGE:
+        if traced < depth.edge:
             return owner.index + depth.added if is_behind else owner.index
-        return owner.index if owner.index < EDGE else owner.index + depth.added
+        return owner.index if owner.index < depth.edge else owner.index + depth.added
 
     def _check_alike(self) -> None:
         """Every layer between the edges does what the one a period away does; notes whose blocks that one frees."""
@@ -241,7 +246,8 @@ class _Assembly:
             self._compare(run, self._runs[twin])
 
     def _compare(self, run: _Run, twin: _Run) -> None:
-        assert run.layer is not None and twin.layer is not None
+        assert run.layer is not None
+        assert twin.layer is not None
         alike = len(run.spans) == len(twin.spans) and all(
             self._describe(one, run.layer) == self._describe(other, twin.layer)
             for one, other in zip(run.spans, twin.spans, strict=True)
