@@ -32,6 +32,7 @@ from seqfit.model import LossRule, ModelConfig, choose_weights, family_of
 from seqfit.parallel import BuiltStep, build_step
 from seqfit.planning.assembly import Depth, NotAlike, assemble, choose_depth
 from seqfit.planning.device_rules import CPU_RULES, DeviceRules, rules_for
+from seqfit.planning.fast_fake import FastFake
 from seqfit.planning.memory import measure_tape
 from seqfit.planning.recorder import TapeRecorder
 from seqfit.planning.shape import Shape, build_batch, draw_batch
@@ -88,6 +89,7 @@ class FakeStep:
     def __init__(self, spec: StepSpec) -> None:
         self.spec = spec
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self._fast = FastFake(self._fake)
         self._is_irregular = False  # its layers are not alike
 
     @cached_property
@@ -95,7 +97,7 @@ class FakeStep:
         """The step with optimizer state, as after its first update."""
         spec = self.spec
         model = build_meta_model(spec)
-        with self._fake, _AnyValue():
+        with self._fake, self._fast, _AnyValue():
             _materialise(model)
             built = build_step(
                 model.train(),
@@ -168,6 +170,7 @@ class FakeStep:
         with ExitStack() as stack:
             stack.enter_context(_no_collection())  # a collection would free things at arbitrary points
             stack.enter_context(self._fake)
+            stack.enter_context(self._fast)
             stack.enter_context(_AnyValue())
             stack.enter_context(self.spec.rules.in_force())
             if self.spec.rules.gradients_stay:
