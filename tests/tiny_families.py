@@ -274,11 +274,11 @@ def _fill_ids(case: Case, tokenizer: Any) -> dict[str, Any]:
     codes = getattr(tokenizer, "lang_code_to_id", {})  # M2M100 doesn't count them
     ids["vocab_size"] = max(len(tokenizer), *codes.values(), 0) + 1
     start = {} if case.start is None else {"decoder_start_token_id": getattr(tokenizer, f"{case.start}_token_id")}
-    parts = {name: _fill_part(part, ids) for name, part in case.shape.items() if isinstance(part, dict)}
+    parts = {name: fill_part(part, ids) for name, part in case.shape.items() if isinstance(part, dict)}
     return {**case.shape, **ids, **start, **parts}
 
 
-def _fill_part(part: dict[str, Any], ids: dict[str, Any]) -> dict[str, Any]:
+def fill_part(part: dict[str, Any], ids: dict[str, Any]) -> dict[str, Any]:
     if "text_config" in part:
         return part | {"text_config": part["text_config"] | ids}
     return part | ids

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -27,13 +28,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
 from seqfit.data import GlobalBatch
-from seqfit.model import LossRule, ModelConfig, choose_weights
+from seqfit.model import LossRule, ModelConfig, choose_weights, family_of
 from seqfit.parallel import BuiltStep, build_step
+from seqfit.planning.assembly import Depth, NotAlike, assemble, choose_depth
 from seqfit.planning.device_rules import CPU_RULES, DeviceRules, rules_for
+from seqfit.planning.fast_fake import FastFake
 from seqfit.planning.memory import measure_tape
 from seqfit.planning.recorder import TapeRecorder
 from seqfit.planning.shape import Shape, build_batch, draw_batch
-from seqfit.planning.tape import GRADIENTS, INPUTS, STATE, WEIGHTS, Tape
+from seqfit.planning.tape import GRADIENTS, INPUTS, STATE, WEIGHTS, Layer, Tape
 from seqfit.recipe import ModelRecipe, TrainRecipe
 from seqfit.step import Precision, TrainStep, measure_peak
 from seqfit.strategy import Strategy
@@ -86,13 +89,15 @@ class FakeStep:
     def __init__(self, spec: StepSpec) -> None:
         self.spec = spec
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self._fast = FastFake(self._fake)
+        self._is_irregular = False  # its layers are not alike
 
     @cached_property
     def built(self) -> BuiltStep:
         """The step with optimizer state, as after its first update."""
         spec = self.spec
         model = build_meta_model(spec)
-        with self._fake, _AnyValue():
+        with self._fake, self._fast, _AnyValue():
             _materialise(model)
             built = build_step(
                 model.train(),
@@ -114,20 +119,64 @@ class FakeStep:
         return built
 
     def trace(self, shapes: Sequence[Shape]) -> Tape:
+        """Of a model with few layers, assembled to all of them; where layers are not alike, of the whole model."""
+        if self._shallow is not None and not self._is_irregular:
+            fake, depths = self._shallow
+            try:
+                return assemble(fake.trace_whole(shapes), depths)
+            except NotAlike:
+                self._is_irregular = True
+        return self.trace_whole(shapes)
+
+    @cached_property
+    def _shallow(self) -> tuple[FakeStep, dict[str, Depth]] | None:
+        """The same step of a model with few layers, and how its layers repeat; None where that saves nothing."""
+        config = self.spec.model_config.config
+        family = family_of(config)
+        period = math.lcm(family.layer_period(config), 2 if self.spec.strategy.recompute == "alternate" else 1)
+        planned = family.count_layers(config)
+        traced = [choose_depth(count, period) for count in planned]
+        if sum(traced) == sum(planned):
+            return None
+        model_config = replace(self.spec.model_config, config=family.with_layers(config, *traced))
+        fake = FakeStep(replace(self.spec, model_config=model_config))
+        depths: dict[str, Depth] = {}
+        for layer in fake.layers.values():
+            side = 1 if fake.is_decoders(layer.stack) else 0
+            depths[layer.stack] = Depth(planned[side], traced[side], period)
+        return fake, depths
+
+    @cached_property
+    def layers(self) -> dict[nn.Module, Layer]:
+        """The blocks that the model repeats, by the names that they have within the step's model."""
         step = self.built.step
-        recorder = TapeRecorder(step.model, self.spec.rules)
+        blocks = set(family_of(step.parallel.model.model).blocks(step.parallel.model.model).values())
+        named = {module: name.rpartition(".") for name, module in step.model.named_modules() if module in blocks}
+        return {module: Layer(stack, int(index)) for module, (stack, _, index) in named.items()}
+
+    def is_decoders(self, stack: str) -> bool:
+        model = self.built.step.parallel.model.model
+        if not model.config.is_encoder_decoder:
+            return False
+        inside = set(model.get_decoder().modules())
+        return any(module in inside for module, layer in self.layers.items() if layer.stack == stack)
+
+    def trace_whole(self, shapes: Sequence[Shape]) -> Tape:
+        step = self.built.step
+        recorder = TapeRecorder(step.model, self.spec.rules, self.layers)
         recorder.register([*step.model.parameters(), *step.model.buffers()], WEIGHTS)
-        kept = [value for state in step.optimizer.state.values() for value in state.values()]
-        recorder.register([value for value in kept if isinstance(value, torch.Tensor)], STATE)
+        for parameter, state in step.optimizer.state.items():
+            recorder.register([value for value in state.values() if isinstance(value, torch.Tensor)], STATE, parameter)
         with ExitStack() as stack:
             stack.enter_context(_no_collection())  # a collection would free things at arbitrary points
             stack.enter_context(self._fake)
+            stack.enter_context(self._fast)
             stack.enter_context(_AnyValue())
             stack.enter_context(self.spec.rules.in_force())
             if self.spec.rules.gradients_stay:
                 for parameter in step.model.parameters():
                     parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
-                recorder.register([p.grad for p in step.model.parameters() if p.grad is not None], GRADIENTS)
+                    recorder.register([] if parameter.grad is None else [parameter.grad], GRADIENTS, parameter)
             batch = build_batch(shapes, LossRule.blank_label(step.parallel.model.model.config))
             for micro_batch in batch.micro_batches:
                 recorder.register(

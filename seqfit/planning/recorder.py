@@ -12,7 +12,8 @@ without a copy.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -25,14 +26,30 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from seqfit.planning.device_rules import CPU_RULES, DeviceRules
-from seqfit.planning.tape import ACTIVATIONS, GIVEN, GRADIENTS, LOSS, TEMPORARIES, KernelCost, MemoryBlock, Tape
+from seqfit.planning.tape import (
+    ACTIVATIONS,
+    GIVEN,
+    GRADIENTS,
+    LOSS,
+    TEMPORARIES,
+    KernelCost,
+    Layer,
+    MemoryBlock,
+    Shares,
+    Tape,
+)
 from seqfit.planning.timing import check_time_limit
 
+_LAST_NUMBER = 2**60
+_SAME = object()  # the layer of the node before
 _WITHOUT_KERNEL = ("detach", "alias", "lift_fresh", "_unsafe_view", "_record_function")
 
 
 class TapeRecorder(TorchDispatchMode):
-    def __init__(self, model: nn.Module, rules: DeviceRules = CPU_RULES) -> None:
+    def __init__(
+        self, model: nn.Module, rules: DeviceRules = CPU_RULES, layers: Mapping[nn.Module, Layer] | None = None
+    ) -> None:
+        """`layers`: the blocks that the model repeats, so that each part of the tape is known to be one layer's."""
         super().__init__()
         self.tape = Tape()
         self.tape.mark(GIVEN, "")
@@ -40,8 +57,19 @@ class TapeRecorder(TorchDispatchMode):
         self.phase = "forward"
         self._names = {module: name for name, module in model.named_modules()}
         self._root = model
+        self._layers = layers or {}
+        self._owners = {
+            tensor: layer
+            for module, layer in self._layers.items()
+            for tensor in (*module.parameters(), *module.buffers())
+        }
         self._places: list[str] = []
+        self._inside: list[Layer | None] = []  # the layer of each place
         self._node: str | None = None
+        self._node_layer: Layer | None = None  # of the node, or of the last one
+        # Nodes are numbered as the forward makes them: from which number on they are of which layer.
+        self._first_numbers: list[int] = [0]
+        self._numbered: list[Layer | None] = [None]
         self._numbers: dict[int, int] = {}  # storage -> block
         self._watched: dict[int, weakref.ref[Any]] = {}
         self._held: dict[int, list[int]] = {}  # block -> blocks that a device keeps as long as it
@@ -74,10 +102,10 @@ class TapeRecorder(TorchDispatchMode):
         self._watched.clear()  # what is freed from now on is no longer part of the step
         self.tape.order_frees()
 
-    def register(self, tensors: Iterable[torch.Tensor], category: str) -> None:
-        """Blocks that exist already, or whose category is known by now."""
+    def register(self, tensors: Iterable[torch.Tensor], category: str, owner: torch.Tensor | None = None) -> None:
+        """Blocks that exist already, or whose category is known by now; `owner`: the weight that they belong to."""
         for tensor in tensors:
-            number = self._add(tensor, GIVEN)
+            number = self._add(tensor, GIVEN, self._owners.get(tensor if owner is None else owner))
             self.tape.blocks[number].category = category
 
     def __torch_dispatch__(
@@ -90,7 +118,7 @@ class TapeRecorder(TorchDispatchMode):
         self._settle_sum()
         output = func(*args, **kwargs)
         name = func._overloadpacket.__name__
-        taken = [self._add(tensor, name) for tensor in _tensors_of(output)]
+        taken = self._add_outputs(_tensors_of(output), name, args)
         if not func.is_view and not name.startswith(_WITHOUT_KERNEL):
             self._note_kernel(func, name, args, kwargs, output)
         self._apply_rules(name, args, taken)
@@ -98,7 +126,32 @@ class TapeRecorder(TorchDispatchMode):
             self._sum = self._numbers[_storage_key(args[0])], len(self.tape.events) - 1
         return output
 
-    def _add(self, tensor: torch.Tensor, kernel: str) -> int:
+    def _layer(self) -> Layer | None:
+        return self._inside[-1] if self._inside else self._node_layer
+
+    def _add_outputs(self, tensors: list[torch.Tensor], name: str, args: tuple[Any, ...]) -> list[int]:
+        """In the update, what is computed from a layer's weights is that layer's, one by one or as lists of all."""
+        if self.phase != "update" or not self._layers:
+            return [self._add(tensor, name, self._layer()) for tensor in tensors]
+        lists = [argument for argument in args if isinstance(argument, (list, tuple)) and _tensors_of(argument)]
+        if not lists:
+            layer = next(filter(None, map(self._layer_of, _tensors_of(args))), None)
+            return [self._add(tensor, name, layer) for tensor in tensors]
+        layers = [self._layer_of(tensor) for tensor in _tensors_of(lists[0])]
+        if len(tensors) == len(layers):
+            return [self._add(tensor, name, layer) for tensor, layer in zip(tensors, layers, strict=True)]
+        taken = [self._add(tensor, name) for tensor in tensors]
+        for tensor, number in zip(tensors, taken, strict=True):
+            if tensor.ndim and tensor.shape[0] == len(layers):
+                each = self.tape.blocks[number].bytes // len(layers)
+                self.tape.blocks[number].shares = _sum_shares((layer, each) for layer in layers)
+        return taken
+
+    def _layer_of(self, tensor: torch.Tensor) -> Layer | None:
+        number = self._numbers.get(_storage_key(tensor))
+        return None if number is None else self.tape.blocks[number].layer
+
+    def _add(self, tensor: torch.Tensor, kernel: str, layer: Layer | None = None) -> int:
         storage = tensor.untyped_storage()
         key = storage._cdata
         known = self._numbers.get(key)
@@ -108,7 +161,7 @@ class TapeRecorder(TorchDispatchMode):
         if self.phase == "forward":
             category = LOSS if len(self._places) <= 1 else ACTIVATIONS
         place = self._places[-1] if self._places else self._node or ""
-        block = MemoryBlock(storage.nbytes(), category, place, kernel, tuple(tensor.shape))
+        block = MemoryBlock(storage.nbytes(), category, place, kernel, tuple(tensor.shape), layer)
         number = self._numbers[key] = self.tape.allocate(block)
         self._watched[key] = weakref.ref(storage, partial(self._gone, key))
         return number
@@ -149,7 +202,25 @@ class TapeRecorder(TorchDispatchMode):
         tensors = [*_tensors_of(args), *_tensors_of(output)]
         moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
-        self.tape.kernels.append(KernelCost(name, len(self.tape.spans) - 1, dtype, flops, moved))
+        shares = self._find_shares([*args, output]) if self.phase == "update" and self._layers else ()
+        self.tape.kernels.append(KernelCost(name, len(self.tape.spans) - 1, dtype, flops, moved, shares=shares))
+
+    def _find_shares(self, values: list[Any]) -> Shares:
+        """Elements of lists belong to the layers of the first list's: `_foreach_sub_(steps, [found, found, ...])`."""
+        found: list[tuple[Layer | None, int]] = []
+        layers: list[Layer | None] = []
+        for value in values:
+            tensors = _tensors_of(value)
+            is_list = not isinstance(value, torch.Tensor)
+            if is_list and not layers:
+                layers = [self._layer_of(tensor) for tensor in tensors]
+            for place, tensor in enumerate(tensors):
+                number = self._numbers.get(_storage_key(tensor))
+                block = None if number is None else self.tape.blocks[number]
+                layer = layers[place] if is_list and len(tensors) == len(layers) else block.layer if block else None
+                moved = tensor.numel() * tensor.element_size()
+                found += block.shares if block and block.shares else [(layer, moved)]
+        return _sum_shares(found)
 
     def _apply_rules(self, name: str, args: tuple[Any, ...], taken: list[int]) -> None:
         if taken:
@@ -157,7 +228,8 @@ class TapeRecorder(TorchDispatchMode):
             block.bytes = self.rules.mask_bytes(name, block.shape) or block.bytes
         hidden_bytes = self.rules.hidden_bytes(name, args)
         if hidden_bytes is not None:
-            self.tape.free(self.tape.allocate(MemoryBlock(hidden_bytes, TEMPORARIES, self._node or "", name)))
+            block = MemoryBlock(hidden_bytes, TEMPORARIES, self._node or "", name, layer=self._layer())
+            self.tape.free(self.tape.allocate(block))
         if taken and self.phase == "forward" and self.rules.keeps_input(name):
             source = self._numbers.get(_storage_key(args[0]))
             if source is not None and source != taken[0]:
@@ -170,17 +242,26 @@ class TapeRecorder(TorchDispatchMode):
                 self.phase = "forward"
                 self.tape.parts.append(len(self.tape.events))
             self._places.append(place)
-            self.tape.mark(self.phase, place)
+            self._inside.append(self._layers.get(module, self._inside[-1] if self._inside else None))
+            self._note_layer()
+            self.tape.mark(self.phase, place, self._layer())
 
     def _leave_module(self, module: nn.Module, _inputs: Any, output: Any) -> None:
         if module not in self._names:
             return
         self._places.pop()
-        self.tape.mark(self.phase, self._places[-1] if self._places else "")
+        self._inside.pop()
+        self._note_layer()
+        self.tape.mark(self.phase, self._places[-1] if self._places else "", self._layer())
         if module is self._root and isinstance(output, torch.Tensor) and output.grad_fn is not None:
             self._watch_nodes(output.grad_fn)
             self.phase = "backward"
             self._waits_for_end = True
+
+    def _note_layer(self) -> None:
+        if self._layers and self.phase == "forward":
+            self._first_numbers.append(torch._C._autograd._get_sequence_nr())
+            self._numbered.append(self._inside[-1] if self._inside else None)
 
     def _watch_nodes(self, root: Any) -> None:
         """Hooks before and after each node of the backward. They are freed with the graph."""
@@ -190,25 +271,29 @@ class TapeRecorder(TorchDispatchMode):
             if node in seen:
                 continue
             seen.add(node)
-            node.register_prehook(partial(self._node_begins, node.name()))
+            number = node._sequence_nr()
+            # A weight's node has the largest number: it runs behind the node that computes the weight's gradient.
+            layer = self._numbered[bisect_right(self._first_numbers, number) - 1] if number < _LAST_NUMBER else _SAME
+            node.register_prehook(partial(self._node_begins, node.name(), layer))
             node.register_hook(self._node_ends)
             waiting.extend(following for following, _ in node.next_functions if following is not None)
 
-    def _node_begins(self, name: str, _gradients: Any) -> None:
+    def _node_begins(self, name: str, layer: Any, _gradients: Any) -> None:
         if self._waits_for_end:
             self._waits_for_end = False
             torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
         self._settle_sum()
         self._node = name
-        self.tape.mark("backward", name)
+        self._node_layer = self._node_layer if layer is _SAME else layer
+        self.tape.mark("backward", name, self._layer())
 
     def _node_ends(self, _outputs: Any, _gradients: Any) -> None:
         self._node = None
-        self.tape.mark("backward", "")
+        self.tape.mark("backward", "", self._layer())
 
     def _backward_ends(self) -> None:
         self._settle_sum()
-        self.phase, self._node = "update", None
+        self.phase, self._node, self._node_layer = "update", None, None
         self.tape.update_from = len(self.tape.events)
         self.tape.mark("update", "")
 
@@ -220,6 +305,13 @@ class TapeRecorder(TorchDispatchMode):
 def _device_of(tensor: FakeTensor) -> torch.device:
     """As FakeTensorMode returns it; real tensors never get here."""
     return torch.device("meta") if tensor.fake_mode.in_kernel_invocation else tensor.fake_device
+
+
+def _sum_shares(pairs: Iterable[tuple[Layer | None, int]]) -> Shares:
+    sums: dict[Layer | None, int] = {}
+    for layer, size in pairs:
+        sums[layer] = sums.get(layer, 0) + size
+    return tuple(sums.items())
 
 
 def _storage_key(tensor: torch.Tensor) -> int:

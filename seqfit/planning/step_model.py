@@ -271,7 +271,7 @@ def _count_common(regime: Regime, other: Regime) -> int:
 
 def count_layers(config: PreTrainedConfig) -> int:
     """Of encoder and decoder together."""
-    return family_of(config).count_layers(config)
+    return sum(family_of(config).count_layers(config))
 
 
 def find_paths(fake: FakeStep) -> Paths:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,16 @@ GIVEN = "given"  # instead of a kernel: what existed before the step
 CATEGORIES = (WEIGHTS, GRADIENTS, STATE, INPUTS, ACTIVATIONS, LOSS, TEMPORARIES)
 
 
+class Layer(NamedTuple):
+    """One of the blocks that a model repeats: the list that holds it, and its place there."""
+
+    stack: str  # model.encoder.block
+    index: int
+
+
+Shares = tuple[tuple[Layer | None, int], ...]  # bytes by the layer whose weights they belong to
+
+
 @dataclass(slots=True)
 class MemoryBlock:
     bytes: int
@@ -30,6 +41,8 @@ class MemoryBlock:
     place: str  # the module that made it, "" outside of all
     kernel: str
     shape: tuple[int, ...] = ()
+    layer: Layer | None = None  # that it was made in, or whose weight it belongs to
+    shares: Shares = ()  # of a vector with an element for each weight
 
 
 # By what limits them. "update" is the other work of the optimizer, which streams through all weights.
@@ -46,6 +59,7 @@ class KernelCost:
     flops: int  # of matrix products
     bytes: int  # read and written
     calls: int = 1
+    shares: Shares = ()  # of these bytes, where one operation goes over the weights of all layers
 
     @property
     def kind(self) -> str:
@@ -66,6 +80,7 @@ class TapeSpan:
     name: str
     first_event: int
     first_kernel: int
+    layer: Layer | None = None  # whose forward or backward it is part of
 
 
 @dataclass
@@ -100,9 +115,9 @@ class Tape:
                 self.events[start:end] = sorted(self.events[start:end], reverse=True)
                 start = end + (end < len(self.events) and self.events[end] >= 0)
 
-    def mark(self, phase: str, name: str) -> None:
+    def mark(self, phase: str, name: str, layer: Layer | None = None) -> None:
         """Start a span; an empty one is replaced."""
-        span = TapeSpan(phase, name, len(self.events), len(self.kernels))
+        span = TapeSpan(phase, name, len(self.events), len(self.kernels), layer)
         last = self.spans[-1] if self.spans else None
         if last is not None and (last.first_event, last.first_kernel) == (span.first_event, span.first_kernel):
             self.spans[-1] = span

@@ -14,10 +14,12 @@ Shapes: B examples, N packed source tokens, M packed target tokens, S source, T 
 
 from __future__ import annotations
 
+import copy
 import importlib
+import math
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,6 +69,19 @@ class CurrentLayout:
     """The layout of the packed row that a model is running; None: it runs padded, and hooks must change nothing."""
 
     layout: Layout | None = None
+
+
+def _set_layers(config: PreTrainedConfig, fields: Sequence[str], layers: int) -> None:
+    for field in fields:
+        if getattr(config, field, None) is not None:
+            setattr(config, field, layers)
+            if getattr(config, "layer_types", None):
+                config.layer_types = config.layer_types[:layers]
+
+
+def _find_period(types: Sequence[str]) -> int:
+    periods = range(1, len(types) + 1)
+    return next(n for n in periods if all(one == other for one, other in zip(types, types[n:], strict=False)))
 
 
 class Family:
@@ -139,12 +154,30 @@ class Family:
         """From a config as a dictionary; None where the FLOPs are not counted."""
         return None
 
-    def count_layers(self, config: PreTrainedConfig) -> int:
+    def count_layers(self, config: PreTrainedConfig) -> tuple[int, int]:
+        """Of the encoder and of the decoder, which not every model has."""
         if isinstance(getattr(config, "decoder", None), PreTrainedConfig):
-            stacks = [part.get_text_config() for part in (config.encoder, config.decoder)]
-            return sum(find_family(stack.model_type).count_layers(stack) for stack in stacks)
+            encoder, decoder = (part.get_text_config() for part in (config.encoder, config.decoder))
+            return int(encoder.num_hidden_layers), int(decoder.num_hidden_layers)
         decoder = getattr(config, "num_decoder_layers", None) or getattr(config, "decoder_layers", None)
-        return int(config.num_hidden_layers) + int(decoder or 0)
+        return int(config.num_hidden_layers), int(decoder or 0)
+
+    def with_layers(self, config: PreTrainedConfig, encoder: int, decoder: int) -> PreTrainedConfig:
+        """A copy with so many; lists with an entry for each layer keep their first ones."""
+        changed = copy.deepcopy(config)
+        if isinstance(getattr(changed, "decoder", None), PreTrainedConfig):
+            for part, layers in ((changed.encoder, encoder), (changed.decoder, decoder)):
+                _set_layers(part.get_text_config(), ("num_hidden_layers",), layers)
+        else:
+            _set_layers(changed, ("num_hidden_layers", "num_layers", "encoder_layers"), encoder)
+            _set_layers(changed, ("num_decoder_layers", "decoder_layers"), decoder)
+        return changed
+
+    def layer_period(self, config: PreTrainedConfig) -> int:
+        """After how many layers they repeat: 6 where every sixth has global attention."""
+        parts = [part.get_text_config() for part in self.config_parts(config)] or [config]
+        lists = [getattr(part, "layer_types", None) or [""] for part in parts]
+        return math.lcm(*(_find_period(types) for types in lists))
 
     # ---- parts of the model ----
 
