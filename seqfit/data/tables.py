@@ -44,6 +44,7 @@ from seqfit.data.layout import ENDINGS, detect_format, ending
 from seqfit.data.name_words import split_of
 from seqfit.data.nested import spread_rows
 from seqfit.data.rows import BadRow, DataRow
+from seqfit.data.text_files import count_lines
 from seqfit.errors import DataError, HeaderUnsure, did_you_mean
 from seqfit.paths import list_folder, require_file
 from seqfit.recipe import SPLITS, SourceRecipe
@@ -346,11 +347,15 @@ def _text_tables(source: SourceRecipe, folder: Path, texts: Sequence[Path]) -> d
         return _split_files(source, folder, tables or texts)
     if inner := _inner_tables(source, folder):
         return inner
+    counts = {file: count_lines(file) for file in texts}
+    alike = [file for file in texts if list(counts.values()).count(counts[file]) > 1]
+    first, second = [*sorted(alike, key=lambda file: -counts[file]), *texts][:2]
+    equal = f"; {first.name} and {second.name} have equally many lines ({counts[first]:,})" if alike else ""
     raise DataError(
         f"{folder} has several text files: {list_names(texts)}",
-        "Neither their names nor their numbers of lines say how they belong together",
+        f"Their names do not say how they belong together{equal}",
         "If each is a class, set data.format=classes; if line n of one belongs to line n of another, set "
-        f"data.files='{{source: {texts[0].name}, target: {texts[1].name}}}'",
+        f"data.files='{{source: {first.name}, target: {second.name}}}'",
     )
 
 

@@ -103,3 +103,11 @@ def test_files_of_different_length_are_an_error_where_they_are_stated(tmp_path: 
     _folder(tmp_path, train__en=5, train__de=4)
     with pytest.raises(DataError, match=r"train\.de ends before line 5"):
         list(find_tables(SourceRecipe(path=str(tmp_path), languages=("en", "de")))["train"].read())
+
+
+def test_files_with_equally_many_lines_are_the_suggestion(tmp_path: Path) -> None:
+    for name, lines in {"Readable": 3, "Simple-English": 7, "Simple-Tamil": 7}.items():
+        (tmp_path / f"{name}.txt").write_text("ein Satz mit Worten\n" * lines)
+    message = r"equally many lines \(7\).*source: Simple-English\.txt, target: Simple-Tamil\.txt"
+    with pytest.raises(DataError, match=message):
+        _columns(tmp_path)
