@@ -1,4 +1,4 @@
-"""A script for transformers' Trainer, read without running it -> a recipe, what it was made of, and what was not read."""
+"""A script for transformers' Trainer, read without running it -> a recipe, and what was not read."""
 
 from seqfit.doors import open_door
 

@@ -13,21 +13,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from seqfit.conversion.interpreter import (
-    Call,
-    Class,
-    Function,
-    Imported,
-    Interpreter,
-    Template,
-    Thing,
-    Unknown,
-    is_known,
-)
-from seqfit.conversion.reading import Reading
+from seqfit.conversion.interpreter import Interpreter
+from seqfit.conversion.reading import ScriptReading
+from seqfit.conversion.values import Class, ColumnText, Function, Imported, ScriptCall, Thing, Unknown, is_constant
 from seqfit.recipe import trainer_names
 from seqfit.yaml_text import read_yaml, write_flow
 
@@ -36,23 +27,25 @@ _TRAINERS = ("Trainer", "Seq2SeqTrainer")
 _TRAINER_ORDER = ("model", "args", "data_collator", "train_dataset", "eval_dataset")
 _BUILDERS = ("csv", "json", "text", "parquet", "pandas", "arrow", "jsonl", "tsv", "xml")
 _READERS = re.compile(r"read_(csv|json|excel|parquet|table|feather|pickle|xml|orc)$")
-_TARGET_NAMES = re.compile(r"label|target|summar|answer|output|decoder|tgt|^y$|reference", re.IGNORECASE)
 _TOKENIZER_NAMES = re.compile(r"tokeni[sz]er|\btok\b", re.IGNORECASE)
-_TEXT_TO_TEXT = ("ForConditionalGeneration", "ForSeq2SeqLM", "MTModel")
-_OTHER_MODELS = re.compile(
+TEXT_TO_TEXT = ("ForConditionalGeneration", "ForSeq2SeqLM", "MTModel")
+OTHER_MODELS = re.compile(
     r"(ForCausalLM|LMHeadModel|ForMaskedLM|ForQuestionAnswering|ForTokenClassification|ForMultipleChoice|ForPreTraining"
     r"|Vision\w*|SpeechSeq2Seq|ForCTC|^EncoderDecoderModel|ForImageClassification|ForAudio\w*)$"
 )
 _TOKENIZERS = re.compile(r"(Tokenizer(Fast)?|Processor)$")
-_SAME_MODEL = ("to", "cuda", "cpu", "half", "float", "train", "eval", "compile", "prepare_model_for_kbit_training", "bfloat16",
-               "prepare_model_for_int8_training", "to_bettertransformer", "DataParallel", "merge_and_unload")  # fmt: skip
-_SAME_DATA = ("shuffle", "map", "remove_columns", "set_format", "with_format", "cast_column", "cast", "class_encode_column",
-              "dropna", "reset_index", "drop_duplicates", "from_pandas", "to_pandas", "copy", "astype", "drop", "fillna",
-              "flatten", "with_transform", "set_transform", "sort_values", "sort", "DatasetDict", "concatenate_datasets",
-              "to_dict", "from_dict", "from_list", "concat", "interleave_datasets", "flatten_indices", "rename",
-              "rename_column", "rename_columns", "unique", "head", "sample", "select", "filter", "query", "take", "apply",
-              "prepare_for_model", "skip", "shard", "batch", "to_list")  # fmt: skip
-_LORA = {"r": "lora_r", "lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout", "target_modules": "lora_target_modules"}
+_SAME_MODEL = {  # what gives the same model again
+    *("to", "cuda", "cpu", "half", "float", "train", "eval", "compile", "bfloat16", "to_bettertransformer"),
+    *("prepare_model_for_kbit_training", "prepare_model_for_int8_training", "DataParallel", "merge_and_unload"),
+}
+_SAME_DATA = {  # what gives the rows of the same data again, perhaps fewer of them or changed
+    *("shuffle", "map", "remove_columns", "set_format", "with_format", "cast_column", "cast", "class_encode_column"),
+    *("dropna", "reset_index", "drop_duplicates", "from_pandas", "to_pandas", "copy", "astype", "drop", "fillna"),
+    *("flatten", "with_transform", "set_transform", "sort_values", "sort", "DatasetDict", "concatenate_datasets"),
+    *("to_dict", "from_dict", "from_list", "concat", "interleave_datasets", "flatten_indices", "rename", "skip"),
+    *("rename_column", "rename_columns", "unique", "head", "sample", "select", "filter", "query", "take", "apply"),
+    *("shard", "batch", "to_list"),
+}
 _SCHEDULES = {
     "get_linear_schedule_with_warmup": "linear",
     "get_cosine_schedule_with_warmup": "cosine",
@@ -61,26 +54,22 @@ _SCHEDULES = {
     "get_inverse_sqrt_schedule": "inverse_sqrt",
     "get_polynomial_decay_schedule_with_warmup": "polynomial",
 }
-_METRICS = {"rouge": "rouge", "sacrebleu": "bleu", "bleu": "bleu", "chrf": "chrf", "accuracy": "accuracy", "squad": "squad",
-            "squad_v2": "squad", "exact_match": "exact_match", "f1": "macro_f1"}  # fmt: skip
 _CONFIG = {"num_beams": "num_beams", "max_length": "generation_max_length", "max_new_tokens": "generation_max_length",
            "use_cache": "use_cache", "dropout": "dropout", "dropout_rate": "dropout",
            "hidden_dropout_prob": "dropout"}  # fmt: skip
-_MODEL_OPTIONS = ("cache_dir", "torch_dtype", "dtype", "attn_implementation", "token", "use_auth_token", "device_map",
-                  "low_cpu_mem_usage", "ignore_mismatched_sizes", "trust_remote_code", "load_in_8bit",
-                  "load_in_4bit")  # fmt: skip
-_SAME_MEANING = ("local_files_only", "num_labels", "id2label", "label2id", "quantization_config", "problem_type", "config",
-                 "return_dict", "output_attentions", "output_hidden_states", "from_tf", "from_flax", "force_download",
-                 "resume_download", "use_safetensors", "pretrained_model_name_or_path", "revision", "dropout", "dropout_rate",
-                 "hidden_dropout_prob", "use_cache")  # fmt: skip
+
+
+NO_DEFAULTS = "learning rate, batch size and epochs are the recipe's defaults, unless they are listed as taken"
 
 
 class ScriptCalls:
     """Collects what a script makes; `finish` decides and writes it into the reading."""
 
-    def __init__(self, interpreter: Interpreter, options: Mapping[str, Any] | None, *, flags_known: bool = True) -> None:
+    def __init__(
+        self, interpreter: Interpreter, options: Mapping[str, Any] | None, *, flags_known: bool = True
+    ) -> None:
         self.interpreter = interpreter
-        self.reading: Reading = interpreter.reading
+        self.reading: ScriptReading = interpreter.reading
         self.options = options  # of the command line, or None where there is none
         self.used_options: set[str] = set()
         self.flags_known = flags_known
@@ -91,13 +80,20 @@ class ScriptCalls:
         self.data: list[Thing] = []
         self.opened: list[Thing] = []
         self.encoded: list[dict[str, Any]] = []
-        self.label_columns: list[tuple[Template, int]] = []
-        self._metrics: list[tuple[str, int]] = []
+        self.label_columns: list[tuple[ColumnText, int]] = []
+        self.metrics: list[tuple[str, int]] = []
+        self.collators: list[Thing] = []
         self.holdout: tuple[Any, int] | None = None
         self._in_target = 0
 
-    def read(self, call: Call) -> Any:
-        for reader in (self._read_model, self._read_data, self._read_arguments, self._read_training, self._read_options):
+    def read(self, call: ScriptCall) -> Any:
+        for reader in (
+            self._read_model,
+            self._read_data,
+            self._read_arguments,
+            self._read_training,
+            self._read_options,
+        ):
             found = reader(call)
             if found is not None:
                 return found
@@ -105,12 +101,12 @@ class ScriptCalls:
 
     # Models and tokenizers.
 
-    def _read_model(self, call: Call) -> Any:
+    def _read_model(self, call: ScriptCall) -> Any:
         owner = call.owner
         if call.name in ("from_pretrained", "from_config"):
             return self._load(call)
         if isinstance(owner, Imported | Unknown) or owner is None:
-            is_class = owner is None and call.name.endswith(_TEXT_TO_TEXT)
+            is_class = owner is None and call.name.endswith(TEXT_TO_TEXT)
             if is_class and call.args and isinstance(call.args[0], Thing):
                 return self._add_model(call.name, call.args[0].fields.get("name"), call, is_new=True)
             if call.name == "get_peft_model":
@@ -134,13 +130,18 @@ class ScriptCalls:
         named = call.path.rpartition(".")[0] if call.name in methods else call.path
         function = self._value_of(call)
         is_call = isinstance(function, Thing) and function.kind == "tokenizer"
-        if is_call or (call.name in methods and is_tokenizer) or (
-            _TOKENIZER_NAMES.search(named.rpartition(".")[2]) and not isinstance(function, Function | Class | Imported)
+        if (
+            is_call
+            or (call.name in methods and is_tokenizer)
+            or (
+                _TOKENIZER_NAMES.search(named.rpartition(".")[2])
+                and not isinstance(function, Function | Class | Imported)
+            )
         ):
             return self._encode(call)
         return None
 
-    def _value_of(self, call: Call) -> Any:
+    def _value_of(self, call: ScriptCall) -> Any:
         """What is called, where it is a name or an attribute of something known."""
         node = call.node.func
         if isinstance(node, ast.Attribute) and isinstance(call.owner, Thing):
@@ -149,7 +150,7 @@ class ScriptCalls:
             return self.interpreter.find_name(node.id)
         return None
 
-    def _load(self, call: Call) -> Any:
+    def _load(self, call: ScriptCall) -> Any:
         owner = call.owner
         name = owner.name if isinstance(owner, Imported) else ""
         if isinstance(owner, Class) and owner.foreign_base is not None:
@@ -165,16 +166,16 @@ class ScriptCalls:
             return self._add_model(name, place.fields.get("name"), call, is_new=True)
         if isinstance(place, Thing):  # PeftModel.from_pretrained(model, ...)
             return place
-        is_model = "Model" in name or name.endswith(_TEXT_TO_TEXT) or "ForSequenceClassification" in name
-        return self._add_model(name, place, call) if is_model or _OTHER_MODELS.search(name) else None
+        is_model = "Model" in name or name.endswith(TEXT_TO_TEXT) or "ForSequenceClassification" in name
+        return self._add_model(name, place, call) if is_model or OTHER_MODELS.search(name) else None
 
-    def _add_model(self, name: str, place: Any, call: Call, *, is_new: bool = False) -> Thing:
+    def _add_model(self, name: str, place: Any, call: ScriptCall, *, is_new: bool = False) -> Thing:
         found = Thing("model", {"name": place, "class": name, "options": call.kwargs, "is_new": is_new}, call.line)
         found.fields["settings"] = []
         self.models.append(found)
         return found
 
-    def _call_model(self, owner: Thing, call: Call) -> Any:
+    def _call_model(self, owner: Thing, call: ScriptCall) -> Any:
         settings = owner.fields.setdefault("settings", [])
         said = f"{call.path}()"
         if call.name == "gradient_checkpointing_enable":
@@ -183,7 +184,7 @@ class ScriptCalls:
             settings.append(("parallelize", True, call.line, said))
         elif call.name == "generate":
             given = [f"{name}={write_flow(call.kwargs[name])}" for name in ("num_beams", "max_length", "max_new_tokens")
-                     if is_known(call.kwargs.get(name)) and call.kwargs.get(name) is not None]  # fmt: skip
+                     if is_constant(call.kwargs.get(name)) and call.kwargs.get(name) is not None]  # fmt: skip
             if given and call.kwargs.get("num_beams", 1) != 1:
                 why = "a prediction by the script itself; eval.beams and eval.max_new_tokens are for evaluations"
                 self.reading.leave(f"generate({', '.join(given)})", call.line, why)
@@ -194,14 +195,31 @@ class ScriptCalls:
             return Thing("part", {"name": call.name.removeprefix("get_")})
         elif call.name in ("parameters", "named_parameters", "named_modules", "children"):
             return Thing("part", {"name": owner.fields.get("name") if owner.kind == "part" else "all"})
-        elif call.name not in _SAME_MODEL and owner.kind == "model" and call.name not in (
-            *("resize_token_embeddings", "print_trainable_parameters", "save_pretrained", "push_to_hub", "num_parameters"),
-            *("enable_input_require_grads", "state_dict", "load_state_dict", "zero_grad", "resize_position_embeddings"),
+        elif (
+            call.name not in _SAME_MODEL
+            and owner.kind == "model"
+            and call.name
+            not in (
+                *(
+                    "resize_token_embeddings",
+                    "print_trainable_parameters",
+                    "save_pretrained",
+                    "push_to_hub",
+                    "num_parameters",
+                ),
+                *(
+                    "enable_input_require_grads",
+                    "state_dict",
+                    "load_state_dict",
+                    "zero_grad",
+                    "resize_position_embeddings",
+                ),
+            )
         ):
             return Unknown(f"{said} is known only when it runs")
         return owner
 
-    def _encode(self, call: Call) -> Thing:
+    def _encode(self, call: ScriptCall) -> Thing:
         text, target = call.get("text", 0), call.get("text_target")
         found: dict[str, Any] = {
             "text": text,
@@ -212,14 +230,14 @@ class ScriptCalls:
             "in_function": self.interpreter.depth > 0,
             "owner": call.owner if isinstance(call.owner, Thing) else self._value_of(call),
         }
-        if text is not None and len(call.args) > 1 and isinstance(call.args[1], Template | str) and target is None:
+        if text is not None and len(call.args) > 1 and isinstance(call.args[1], ColumnText | str) and target is None:
             found["pair"] = call.args[1]
         self.encoded.append(found)
         return Thing("encoded", {"call": found}, call.line)
 
     # Data.
 
-    def _read_data(self, call: Call) -> Any:
+    def _read_data(self, call: ScriptCall) -> Any:
         name, owner, first = call.name, call.owner, call.args[0] if call.args else None
         if name == "load_dataset":
             return self._add_data(call)
@@ -249,7 +267,9 @@ class ScriptCalls:
             self.reading.leave("random_split()", call.line, "data.holdout says how much is held out for validation")
             return Unknown("it is split when it runs")
         things = [owner, *call.args]
-        if name in ("from_dict", "DatasetDict", "from_list", "from_pandas", "Dataset") and isinstance(first, dict | list):
+        if name in ("from_dict", "DatasetDict", "from_list", "from_pandas", "Dataset") and isinstance(
+            first, dict | list
+        ):
             return self._make_data(call, first)
         data = next((one for one in things if isinstance(one, Thing) and one.kind in ("dataset", "frame")), None)
         if data is None and isinstance(first, list):
@@ -258,7 +278,7 @@ class ScriptCalls:
             return self._change_data(data, call)
         return None
 
-    def _add_data(self, call: Call) -> Thing:
+    def _add_data(self, call: ScriptCall) -> Thing:
         place, config = call.get("path", 0), call.get("name", 1)
         known = {"path", "name", "data_files", "split", "data_dir", "cache_dir", "trust_remote_code", "streaming"}
         ignored = {"token", "use_auth_token", "num_proc", "keep_in_memory", "download_mode", "ignore_verifications"}
@@ -269,12 +289,18 @@ class ScriptCalls:
             fields = {"path": files if files is not None else call.kwargs.get("data_dir")}
             known |= {"delimiter", "sep", "field", "column_names", "encoding", "quoting"}
             if call.kwargs.get("field") is not None:
-                self.reading.leave(f"field={call.kwargs['field']}", call.line, "rows inside a field are found by themselves")
-            if is_known(call.kwargs.get("column_names")) and call.kwargs.get("column_names"):
+                self.reading.leave(
+                    f"field={call.kwargs['field']}", call.line, "rows inside a field are found by themselves"
+                )
+            if is_constant(call.kwargs.get("column_names")) and call.kwargs.get("column_names"):
                 fields["columns"] = call.kwargs["column_names"]
         elif files is not None:
             fields["files"] = files
-            self.reading.leave(f"data_files={ast.unparse(call.node)}", call.line, "of a data set of the Hub, name splits in data.splits")
+            self.reading.leave(
+                f"data_files={ast.unparse(call.node)}",
+                call.line,
+                "of a data set of the Hub, name splits in data.splits",
+            )
         found = Thing("dataset", fields, call.line)
         split = call.kwargs.get("split")
         if isinstance(split, str):
@@ -290,21 +316,23 @@ class ScriptCalls:
         self.data.append(found)
         return found
 
-    def _make_data(self, call: Call, content: Any) -> Any:
+    def _make_data(self, call: ScriptCall, content: Any) -> Any:
         """A data set made of columns ({'text': frame['question']}) or of splits ({'train': dataset})."""
         for value in content.values() if isinstance(content, dict) else content:
             if isinstance(value, Thing) and value.kind in ("dataset", "frame"):
                 return value
         if isinstance(content, dict):
             for name, value in content.items():
-                if isinstance(name, str) and isinstance(value, Template):
+                if isinstance(name, str) and isinstance(value, ColumnText):
                     self.interpreter.columns[name] = value
         if self.data:
             return Thing("dataset", dict(self.data[-1].fields), self.data[-1].line)
-        self.reading.leave(f"{call.path}(...)", call.line, "rows that the script makes itself: write them to a file, and set data.path")
+        self.reading.leave(
+            f"{call.path}(...)", call.line, "rows that the script makes itself: write them to a file, and set data.path"
+        )
         return Thing("dataset", {}, call.line)
 
-    def _split(self, call: Call) -> Any:
+    def _split(self, call: ScriptCall) -> Any:
         size = call.get("test_size")
         if size is None and isinstance(call.kwargs.get("train_size"), float):
             size = round(1 - call.kwargs["train_size"], 10)
@@ -312,12 +340,14 @@ class ScriptCalls:
         if self.holdout is None:
             self.holdout = (size, call.line)
         elif self.holdout[0] != size:
-            self.reading.leave(f"{call.path}(test_size={size})", call.line, "a second split; data.holdout has one share for each")
+            self.reading.leave(
+                f"{call.path}(test_size={size})", call.line, "a second split; data.holdout has one share for each"
+            )
         if isinstance(call.owner, Thing):
             return Thing("dataset", {**call.owner.fields, "is_split": True}, call.owner.line)
         return [one for part in call.args for one in (part, part)]
 
-    def _change_data(self, data: Thing, call: Call) -> Any:
+    def _change_data(self, data: Thing, call: ScriptCall) -> Any:
         name, first = call.name, call.args[0] if call.args else None
         changed = Thing(data.kind if name != "from_pandas" else "dataset", dict(data.fields), data.line)
         if name == "to_pandas":
@@ -327,7 +357,7 @@ class ScriptCalls:
             given = call.kwargs.get("fn_kwargs")
             made = self.interpreter.call_function(function, [Thing("row")], given if isinstance(given, dict) else {})
             for key, value in made.items() if isinstance(made, dict) else ():
-                if isinstance(key, str) and isinstance(value, Template):
+                if isinstance(key, str) and isinstance(value, ColumnText):
                     self.interpreter.columns[key] = value
         elif name in ("rename", "rename_columns", "rename_column"):
             pairs = call.kwargs.get("columns", first)
@@ -336,7 +366,12 @@ class ScriptCalls:
                 if isinstance(old, str) and isinstance(new, str):
                     self.interpreter.columns[new] = self.interpreter.column(old)
         elif name in ("filter", "query"):
-            self.reading.leave(f"{call.path}(...)", call.line, "rows that the script leaves out are kept; write the others to a file")
+            _add_note(
+                changed,
+                f"{call.path}(...)",
+                call.line,
+                "rows that the script leaves out are kept; write the others to a file",
+            )
         elif name in ("select", "take", "head", "sample"):
             count = call.kwargs.get("n", first if isinstance(first, int) and not isinstance(first, bool) else None)
             if isinstance(first, Thing) and first.kind == "range":
@@ -344,21 +379,32 @@ class ScriptCalls:
             if isinstance(count, int):
                 changed.fields["limit"] = count
             elif name != "sample" or call.kwargs.get("frac") != 1:
-                self.reading.leave(f"{call.path}(...)", call.line, "how many rows it keeps is known only when it runs; see data.limit")
+                _add_note(
+                    changed,
+                    f"{call.path}(...)",
+                    call.line,
+                    "how many rows it keeps is known only when it runs; see data.limit",
+                )
         return changed
 
     # Arguments, the Trainer, and what goes with them.
 
-    def _read_arguments(self, call: Call) -> Any:
+    def _read_arguments(self, call: ScriptCall) -> Any:
         if call.name in ARGUMENTS:
             self.reading.has_trainer = True
-            fields = {name: (value, call.lines.get(name, call.line), self._said(call, name)) for name, value in call.kwargs.items()}
+            fields = {
+                name: (value, call.lines.get(name, call.line), self._said(call, name))
+                for name, value in call.kwargs.items()
+            }
             if call.args:
                 fields.setdefault("output_dir", (call.args[0], call.line, ""))
             for index in range(1, len(call.args)):
-                self.reading.leave(f"argument {index + 1} of {call.name}", call.line, "only the first one may stand without a name")
+                self.reading.leave(
+                    f"argument {index + 1} of {call.name}", call.line, "only the first one may stand without a name"
+                )
             for what in call.unpacked:
-                self.reading.leave(what, call.line, "what it holds is known only when it runs")
+                self.reading.leave(what, call.line, f"what it holds is known only when it runs: {NO_DEFAULTS}")
+                self.reading.hides_arguments = True
             found = Thing("arguments", {"given": fields}, call.line)
             self.arguments.append(found)
             return found
@@ -371,20 +417,25 @@ class ScriptCalls:
         if call.name == "EarlyStoppingCallback":
             return Thing("early stopping", {"early_stopping_patience": 1, **call.kwargs}, call.line)
         if call.name == "set_seed" and call.args:
-            self._take("seed", call.args[0], call.line, "set_seed()")
+            take_value(self.reading, "seed", call.args[0], call.line, "set_seed()")
             return True
         if call.name in ("AdamW", "Adafactor"):
             return Thing("optimizer", {"name": call.name, "path": call.path, **call.kwargs}, call.line)
         if call.name in _SCHEDULES:
-            return Thing("schedule", {"name": _SCHEDULES[call.name], "warmup": call.get("num_warmup_steps", 1)}, call.line)
+            return Thing(
+                "schedule", {"name": _SCHEDULES[call.name], "warmup": call.get("num_warmup_steps", 1)}, call.line
+            )
         if call.name == "AdafactorSchedule":
             return Thing("schedule", {}, call.line)
         if call.name.startswith("DataCollator"):
-            return Thing("collator", {"class": call.name, **call.kwargs}, call.line)
-        is_metric = call.name == "load_metric" or (call.name == "load" and isinstance(call.owner, Imported) and "evaluate" in call.owner.path)
+            self.collators.append(Thing("collator", {"class": call.name, **call.kwargs}, call.line))
+            return self.collators[-1]
+        is_metric = call.name == "load_metric" or (
+            call.name == "load" and isinstance(call.owner, Imported) and "evaluate" in call.owner.path
+        )
         is_metric = is_metric or (call.name == "load" and call.path == "load" and isinstance(call.get("path", 0), str))
         if is_metric and isinstance(call.get("path", 0), str):
-            self._metrics.append((call.get("path", 0), call.line))
+            self.metrics.append((call.get("path", 0), call.line))
             return Thing("metric", {}, call.line)
         if call.name == "GenerationConfig":
             return Thing("generation", dict(call.kwargs), call.line)
@@ -395,14 +446,14 @@ class ScriptCalls:
             return True
         return None
 
-    def _said(self, call: Call, name: str) -> str:
+    def _said(self, call: ScriptCall, name: str) -> str:
         for keyword in call.node.keywords:
             if keyword.arg == name and not isinstance(keyword.value, ast.Constant):
                 text = " ".join(ast.unparse(keyword.value).split())
                 return f"{name}={text if len(text) <= 60 else f'{text[:57]}...'}"
         return ""
 
-    def _read_training(self, call: Call) -> Any:
+    def _read_training(self, call: ScriptCall) -> Any:
         trainer = call.owner
         if isinstance(trainer, Thing) and trainer.kind == "object":
             return None
@@ -420,19 +471,25 @@ class ScriptCalls:
         elif call.name in ("evaluate", "predict"):
             for name, ours in (("max_length", "generation_max_length"), ("num_beams", "generation_num_beams")):
                 if name in call.kwargs:
-                    trainer.fields.setdefault("generation", []).append((ours, call.kwargs[name], call.line, f"{call.path}({name})"))
+                    trainer.fields.setdefault("generation", []).append(
+                        (ours, call.kwargs[name], call.line, f"{call.path}({name})")
+                    )
         return Thing("result")
 
     # Options of the command line.
 
-    def _read_options(self, call: Call) -> Any:
+    def _read_options(self, call: ScriptCall) -> Any:
         owner = call.owner
         if call.name == "ArgumentParser":
             return Thing("parser", {"options": {}}, call.line)
         if call.name == "HfArgumentParser":
             classes = call.get("dataclass_types", 0)
-            return Thing("dataclass parser", {"classes": classes if isinstance(classes, list) else [classes]}, call.line)
-        if call.name == "field" and ("default" in call.kwargs or "default_factory" in call.kwargs or "metadata" in call.kwargs):
+            return Thing(
+                "dataclass parser", {"classes": classes if isinstance(classes, list) else [classes]}, call.line
+            )
+        if call.name == "field" and (
+            "default" in call.kwargs or "default_factory" in call.kwargs or "metadata" in call.kwargs
+        ):
             made = call.kwargs.get("default", Unknown("it is given on the command line"))
             return Thing("field", {"default": made}, call.line)
         if not isinstance(owner, Thing):
@@ -443,7 +500,7 @@ class ScriptCalls:
             return self._parse_dataclasses(owner, call)
         return None
 
-    def _call_parser(self, parser: Thing, call: Call) -> Any:
+    def _call_parser(self, parser: Thing, call: ScriptCall) -> Any:
         options: dict[str, Any] = parser.fields["options"]
         if call.name == "add_argument":
             names = [name for name in call.args if isinstance(name, str)]
@@ -451,7 +508,7 @@ class ScriptCalls:
             dest = call.kwargs.get("dest") or long.lstrip("-").replace("-", "_")
             action = call.kwargs.get("action")
             missing = Unknown(f"'{long}' has no default and is given on the command line")
-            default = call.kwargs.get("default", {"store_true": False, "store_false": True}.get(action, missing))
+            default = call.kwargs.get("default", {"store_true": False, "store_false": True}.get(str(action), missing))
             if action in ("store_true", "store_false") and not self.flags_known:
                 default = Unknown(f"'{long}' is a flag of the command line")
             for name in names:
@@ -471,20 +528,25 @@ class ScriptCalls:
             return [found, []] if call.name == "parse_known_args" else found
         return None
 
-    def _parse_dataclasses(self, parser: Thing, call: Call) -> Any:
+    def _parse_dataclasses(self, parser: Thing, call: ScriptCall) -> Any:
         given = self.options
         if call.name == "parse_dict" and isinstance(call.get("args", 0), dict):
             given = call.get("args", 0)
         if given is None:
-            why = "convert the command line that gives them (a shell script, or the text in quotes), or the JSON or YAML file"
-            self.reading.leave(f"{call.path}(): arguments of the command line", call.line, why)
+            why = "convert the command line that gives them (a shell script, or text in quotes), or its JSON or YAML"
+            self.reading.leave(f"{call.path}(): arguments of the command line", call.line, f"{why}: {NO_DEFAULTS}")
+            self.reading.hides_arguments = True
         found = []
         for one in parser.fields["classes"]:
-            if isinstance(one, Imported) and one.name in ARGUMENTS or (
+            if (isinstance(one, Imported) and one.name in ARGUMENTS) or (
                 isinstance(one, Class) and one.foreign_base is not None and one.foreign_base.name in ARGUMENTS
             ):
                 self.reading.has_trainer = True
-                names = {name: (value, None, "") for name, value in (given or {}).items() if trainer_names.find_argument(name)}
+                names = {
+                    name: (value, None, "")
+                    for name, value in (given or {}).items()
+                    if trainer_names.find_argument(name)
+                }
                 thing = Thing("arguments", {"given": names}, call.line)
                 self.arguments.append(thing)
             elif isinstance(one, Class):
@@ -493,7 +555,7 @@ class ScriptCalls:
             else:
                 thing = Thing("namespace")
             found.append(thing)
-        return found if len(found) > 1 or call.name != "parse_dict" else found
+        return found
 
     # Changes that are no calls.
 
@@ -501,7 +563,7 @@ class ScriptCalls:
         line = getattr(node, "lineno", None)
         said = ast.unparse(node)
         if thing.kind == "arguments":
-            thing.fields["given"][name] = (value, line, f"{said}={write_flow(value) if is_known(value) else '...'}")
+            thing.fields["given"][name] = (value, line, f"{said}={write_flow(value) if is_constant(value) else '...'}")
         elif thing.kind == "config" and isinstance(thing.fields.get("model"), Thing):
             settings = thing.fields["model"].fields["settings"]
             if name in _CONFIG:
@@ -512,10 +574,12 @@ class ScriptCalls:
             part = {"encoder": "freeze_encoder", "shared": "freeze_embeds", "embed_tokens": "freeze_embeds"}
             ours = part.get(str(thing.fields.get("name")))
             if ours is None:
-                self.reading.leave(f"{said} = False", line, "which weights are frozen is not certain; model.freeze is the field")
+                self.reading.leave(
+                    f"{said} = False", line, "which weights are frozen is not certain; model.freeze is the field"
+                )
             else:
                 self.reading.take(ours, True, line, f"{said} = False")
-        elif thing.kind == "frame" and name == "columns" and is_known(value):
+        elif thing.kind == "frame" and name == "columns" and is_constant(value):
             why = "columns that are renamed as a whole; for a file without a header set data.columns"
             self.reading.leave(f"{said}={write_flow(value)}", line, why)
 
@@ -524,7 +588,7 @@ class ScriptCalls:
         if key in ("labels", "decoder_input_ids", "label") and isinstance(key, str):
             self._mark_target(holder, value, line)
         if isinstance(holder, Thing) and holder.kind in ("frame", "row", "dataset") and isinstance(key, str):
-            if isinstance(value, Template):
+            if isinstance(value, ColumnText):
                 self.interpreter.columns[key] = value
             elif isinstance(value, Unknown):
                 self.interpreter.columns[key] = Unknown(f"the column '{key}' is made in line {line}: {value.reason}")
@@ -538,7 +602,7 @@ class ScriptCalls:
                     self.reading.leave(ast.unparse(ast.parse("labels = input_ids")), line, why)
             else:
                 found["is_target"] = True
-        elif isinstance(value, Template) and line is not None:
+        elif isinstance(value, ColumnText) and line is not None:
             self.label_columns.append((value, line))
 
     def returned(self, value: Any) -> None:
@@ -549,370 +613,25 @@ class ScriptCalls:
         if name == "as_target_tokenizer":
             self._in_target += 1 if entered else -1
 
-    # What counts.
 
-    def finish(self) -> None:
-        reading = self.reading
-        trainer = next((one for one in self.trainers if one.fields["is_trained"]), next(iter(self.trainers), None))
-        given: dict[str, Any] = trainer.fields["given"] if trainer is not None else {}
-        for one in self.trainers:
-            if one is not trainer and one.fields["is_trained"]:
-                reading.leave("another Trainer", one.line, f"the one in line {trainer.line if trainer else '?'} is taken; convert them one by one")
-        model = self._choose_model(given)
-        if model is not None:
-            self._finish_model(model)
-        self._finish_tokenizer()
-        self._finish_optimizer(given)
-        self._finish_arguments(given, trainer)
-        self._finish_data(given)
-        self._finish_texts()
-        self._finish_collator(given)
-        self._finish_metrics()
-        for line in sorted(set(self.interpreter.assumes_gpu)):
-            reading.leave("torch.cuda.is_available()", line, "taken as true: a GPU is planned for")
-
-    def _take(self, name: str, value: Any, line: int | None, said: str = "") -> None:
-        if isinstance(value, Imported):
-            value = _constant_of(value)
-        if value is None:
-            return
-        if isinstance(value, list) and any(isinstance(one, Imported) for one in value):
-            value = [_constant_of(one) if isinstance(one, Imported) else one for one in value]
-        if is_known(value):
-            self.reading.take(name, value, line, said)
-        else:
-            reason = value.reason if isinstance(value, Unknown) else "it is known only when it runs"
-            self.reading.leave(said or name, line, reason)
-
-    def _choose_model(self, given: Mapping[str, Any]) -> Thing | None:
-        model = given.get("model", given.get("model_init"))
-        if isinstance(model, Function):
-            model = self.interpreter.call_function(model, [], {})
-        if isinstance(model, Thing) and model.kind == "object":
-            inside = [one for one in model.fields.values() if isinstance(one, Thing) and one.kind == "model"]
-            model = inside[0] if inside else None
-        if isinstance(model, Thing) and model.kind == "model":
-            return model
-        return next(iter(self.models), None)
-
-    def _finish_model(self, model: Thing) -> None:
-        reading, fields = self.reading, model.fields
-        name = fields["class"]
-        if _OTHER_MODELS.search(name) and not name.endswith("ForConditionalGeneration"):
-            reading.kind = name
-            return
-        reading.kind = "classifier" if "ForSequenceClassification" in name else "text-to-text" if name.endswith(_TEXT_TO_TEXT) else ""
-        self._take("model_name_or_path", fields["name"], model.line, f"{name}.from_pretrained()")
-        if fields["is_new"]:
-            self._take("model.weights", "random", model.line, f"{name}(config)")
-        options: dict[str, Any] = dict(fields["options"])
-        config = options.get("config")
-        if isinstance(config, Thing):
-            options = {**config.fields, **options}
-        options.pop("name", None)
-        quantization = options.get("quantization_config")
-        if isinstance(quantization, Thing):
-            options |= {key: quantization.fields[key] for key in ("load_in_4bit", "load_in_8bit") if key in quantization.fields}
-        for bits in (4, 8):
-            if options.get(f"load_in_{bits}bit") is True:
-                reading.quantized_bits = bits
-        reading.naive_pipeline = options.get("device_map") is not None
-        for key, value in options.items():
-            if key in _MODEL_OPTIONS:
-                self._take(key, value, model.line, f"from_pretrained({key})")
-            elif key in ("dropout", "dropout_rate", "hidden_dropout_prob"):
-                self._take("model.dropout", value, model.line, f"from_pretrained({key})")
-            elif key not in _SAME_MEANING and key != "class":
-                reading.leave(f"from_pretrained({key})", model.line, "an option of the model's own that a recipe does not have")
-        self._finish_labels(options)
-        for key, value, line, said in fields["settings"]:
-            reading.naive_pipeline = reading.naive_pipeline or key == "parallelize"
-            self._take("model.dropout" if key == "dropout" else key, value, line, said)
-        lora = fields.get("lora")
-        if isinstance(lora, Thing):
-            self._finish_lora(lora)
-
-    def _finish_labels(self, options: Mapping[str, Any]) -> None:
-        names, count, problem = options.get("id2label"), options.get("num_labels"), options.get("problem_type")
-        if isinstance(names, dict) and is_known(names):
-            self.reading.labels = {str(label): [str(index)] for index, label in names.items()}
-        if isinstance(count, int):
-            self.reading.label_count = count
-        if problem == "multi_label_classification":
-            self.reading.task = "multilabel"
-        elif problem == "regression" or (count == 1 and self.reading.kind == "classifier"):
-            self.reading.task = "regression"
-
-    def _finish_lora(self, lora: Thing) -> None:
-        # peft's own defaults: rank 8, alpha 8
-        for name, ours in _LORA.items():
-            value = lora.fields.get(name, 8 if name in ("r", "lora_alpha") else None)
-            said = f"LoraConfig({name})" if name in lora.fields else f"LoraConfig: peft's default {name}={value}"
-            self._take(ours, value, lora.line, said)
-        known = {*_LORA, "task_type", "inference_mode", "bias", "base_model_name_or_path", "revision"}
-        for name in sorted(set(lora.fields) - known):
-            self.reading.leave(f"LoraConfig({name})", lora.line, "an option of peft that a recipe does not have")
-        if lora.fields.get("bias", "none") != "none":
-            self.reading.leave("LoraConfig(bias)", lora.line, "biases are frozen with the other weights here")
-
-    def _finish_tokenizer(self) -> None:
-        for one in self.tokenizers[:1]:
-            model = self.reading.settings.get("model_name_or_path")
-            if isinstance(one.fields["name"], str) and (model is None or model.value != one.fields["name"]):
-                self._take("tokenizer_name", one.fields["name"], one.line, "tokenizer.from_pretrained()")
-        for one in self.tokenizers:
-            for key, ours in (("src_lang", "task.source_language"), ("tgt_lang", "task.target_language")):
-                if key in one.fields and not self.reading.has(ours):
-                    self._take(ours, one.fields[key], one.line, f"tokenizer.{key}")
-
-    def _finish_optimizer(self, given: Mapping[str, Any]) -> None:
-        pair = given.get("optimizers")
-        things = [one for one in pair if isinstance(one, Thing)] if isinstance(pair, list) else []
-        for one in things:
-            if one.kind == "optimizer":
-                self._finish_rule(one)
-            elif one.kind == "schedule" and "name" in one.fields:
-                self._take("lr_scheduler_type", one.fields["name"], one.line, "optimizers=")
-                self._take("warmup_steps", one.fields["warmup"], one.line, "optimizers=")
-        if pair is not None and not things:
-            self.reading.leave("optimizers=", None, "which optimizer it is, is known only when it runs")
-
-    def _finish_rule(self, one: Thing) -> None:
-        fields, is_adamw = one.fields, one.fields["name"] == "AdamW"
-        self._take("optim", "adamw_torch" if is_adamw else "adafactor", one.line, f"{fields['name']}()")
-        rate = fields.get("lr", 1e-3 if is_adamw else None)
-        self._take("learning_rate", rate, one.line, f"{fields['name']}(lr)")
-        self._take("weight_decay", fields.get("weight_decay", 0.01 if is_adamw else 0.0), one.line, f"{fields['name']}(weight_decay)")
-        betas = fields.get("betas")
-        if isinstance(betas, list) and len(betas) == 2:
-            self._take("adam_beta1", betas[0], one.line, "AdamW(betas)")
-            self._take("adam_beta2", betas[1], one.line, "AdamW(betas)")
-        if is_adamw and "eps" in fields:
-            self._take("adam_epsilon", fields["eps"], one.line, "AdamW(eps)")
-        if not is_adamw:
-            self._take("relative_step", fields.get("relative_step", True), one.line, "Adafactor(relative_step)")
-            for name in ("clip_threshold", "decay_rate", "beta1", "eps", "scale_parameter", "warmup_init"):
-                if name in fields and fields[name] not in (None, 1.0, -0.8, False):
-                    self.reading.leave(f"Adafactor({name})", one.line, "Adafactor has relative_step here, and T5's own constants")
-
-    def _finish_arguments(self, given: Mapping[str, Any], trainer: Thing | None) -> None:
-        arguments = given.get("args")
-        if not (isinstance(arguments, Thing) and arguments.kind == "arguments"):
-            if trainer is not None and isinstance(arguments, Imported | Unknown):
-                why = arguments.reason if isinstance(arguments, Unknown) else f"'{arguments.path}' is not defined in this script"
-                self.reading.leave("Trainer(args)", trainer.line, why)
-            arguments = next(iter(self.arguments), None)
-        if arguments is not None:
-            for name, (value, line, said) in arguments.fields["given"].items():
-                if name == "generation_config" and isinstance(value, Thing):
-                    for key, inner in value.fields.items():
-                        ours = {"num_beams": "generation_num_beams", "max_new_tokens": "generation_max_length", "max_length": "generation_max_length"}.get(key)
-                        if ours is None:
-                            self.reading.leave(f"GenerationConfig({key})", value.line, "generation is greedy or beam search here")
-                        else:
-                            self._take(ours, inner, value.line, f"GenerationConfig({key})")
-                    continue
-                self._take(name, value, line, said)
-            for other in self.arguments:
-                if other is not arguments:
-                    self.reading.leave("other training arguments", other.line, f"those of line {arguments.line} are taken; convert them one by one")
-        if trainer is None:
-            return
-        callbacks = given.get("callbacks")
-        for one in callbacks if isinstance(callbacks, list) else []:
-            if isinstance(one, Thing) and one.kind == "early stopping":
-                for name in ("early_stopping_patience", "early_stopping_threshold"):
-                    self._take(name, one.fields.get(name), one.line, f"EarlyStoppingCallback({name})")
-            else:
-                self.reading.leave("callbacks", trainer.line, "a callback of the script's own has no counterpart")
-        for name, value, line, said in trainer.fields.get("generation", []):
-            if not self.reading.has(name):
-                self._take(name, value, line, said)
-        if "resume" in trainer.fields:
-            value, line = trainer.fields["resume"]
-            self.reading.leave(f"train(resume_from_checkpoint={value if is_known(value) else '...'})", line, "checkpoints of the Trainer are not continued; 'seqfit train RUN --resume' continues a run")
-
-    def _finish_data(self, given: Mapping[str, Any]) -> None:
-        reading = self.reading
-        train, evaluation = (_source_of(given.get(name)) for name in ("train_dataset", "eval_dataset"))
-        known = [one for one in self.data if one.fields.get("path") is not None or one.fields.get("hub") is not None]
-        source = train if train is not None and (train.fields.get("hub") or train.fields.get("path")) else next(iter(known), None)
-        if source is None:
-            for one in self.opened:
-                path = one.fields["path"]
-                if isinstance(path, str) and re.search(r"\.(jsonl?|csv|tsv|txt|parquet)$", path):
-                    source = Thing("frame", {"path": path}, one.line)
-                    break
-        if source is None:
-            return
-        reading.reads_data = True
-        if "hub" in source.fields:
-            self._take("dataset_name", source.fields["hub"], source.line, "load_dataset()")
-            self._take("dataset_config_name", source.fields.get("config"), source.line, "load_dataset()")
-        else:
-            self._finish_files(source, evaluation, known)
-        for name, thing, ours in (("train_dataset", train, "max_train_samples"), ("eval_dataset", evaluation, "max_eval_samples")):
-            limit = thing.fields.get("limit") if thing is not None else None
-            if limit is not None:
-                self._take(ours, limit, thing.line if thing else None, f"{name}: its first rows")
-        if "columns" in source.fields:
-            self._take("data.columns", source.fields["columns"], source.line, "column_names")
-        split = evaluation.fields.get("split") if evaluation is not None else None
-        if self.holdout is not None and isinstance(self.holdout[0], float):
-            size, line = self.holdout
-            self._take("data.holdout.validation", size, line, f"train_test_split(test_size={size})")
-            self._take("data.holdout.test", 0.0, line, "train_test_split(): no third part")
-        elif self.holdout is not None:
-            reading.leave("train_test_split()", self.holdout[1], "data.holdout is a share of the rows, by default 0.1")
-        elif split is not None and split.startswith("test"):
-            reading.leave(f"eval_dataset: the split '{split}'", evaluation.line if evaluation else None, "the split called validation is used, or a tenth is held out; data.splits={validation: test} chooses checkpoints on the test rows")
-        for one in known:
-            if one.fields.get("hub") is not None and one.fields["hub"] != source.fields.get("hub"):
-                reading.leave(f"another data set, {_shown(one.fields['hub'])}", one.line, "one is taken; a recipe mixes several as a list in data")
-
-    def _finish_files(self, source: Thing, evaluation: Thing | None, known: Sequence[Thing]) -> None:
-        path = source.fields["path"]
-        named: dict[str, Any] = {}
-        if isinstance(path, dict):
-            for key, value in path.items():
-                split = _split_of(str(key)) or "train"
-                named.setdefault(split, value)
-        else:
-            named["train"] = path
-            if evaluation is not None and evaluation.fields.get("path") not in (None, path):
-                named["validation"] = evaluation.fields["path"]
-            for one in known:
-                other = one.fields.get("path")
-                if isinstance(other, str) and other not in named.values():
-                    split = _split_of(other.rpartition("/")[2])
-                    if split in (None, "train") or split in named:
-                        self.reading.leave(f"another file, {other}", one.line, "which rows it has, is not certain")
-                    else:
-                        named[split] = other
-        for split, value in named.items():
-            if isinstance(value, list) and is_known(value) and value:
-                if len(value) > 1:
-                    self.reading.leave(f"{len(value)} files of {split}", source.line, "the first is taken; a recipe lists several sources in data")
-                value = value[0]
-            self._take(f"{split}_file", value, source.line, "" if is_known(value) else f"{split} data")
-
-    def _finish_texts(self) -> None:
-        """The tokenizer's calls: which are the source's and the target's, their texts, lengths and padding."""
-        reading = self.reading
-        useful = [one for one in self.encoded if _is_text(one) or one["in_function"]]
-        with_columns = [one for one in useful if _is_text(one)]
-        useful = with_columns or [one for one in useful if one["options"].get("return_tensors") is None or "labels" in str(one)]
-        for one in useful:
-            if any(_TARGET_NAMES.search(name) for name in one.get("names", [])) and reading.kind != "classifier":
-                one["is_target"] = True
-        sources = [one for one in useful if not one["is_target"]]
-        targets = [one for one in useful if one["is_target"]]
-        if not targets and len(sources) > 1 and reading.kind != "classifier":
-            targets = [one for one in sources[1:] if one["text"] != sources[0]["text"]][:1]
-        source = next(iter(sources), None)
-        if source is not None:
-            self._finish_side(source, "source")
-            if source["text_target"] is not None and not targets:
-                targets = [source]
-        if targets:
-            self._finish_side(targets[0], "target")
-        elif reading.kind == "classifier":
-            for template, line in self.label_columns[:1]:
-                reading.take("task.target", template.text, line, "labels")
-            if source is not None and not self.label_columns:
-                found = self.interpreter.columns.get("label", self.interpreter.columns.get("labels", Template("{label}")))
-                if isinstance(found, Template):
-                    reading.take("task.target", found.text, None, "the column that a Trainer learns")
-        elif self.label_columns:
-            reading.take("task.target", self.label_columns[0][0].text, self.label_columns[0][1], "labels")
-
-    def _finish_side(self, call: Mapping[str, Any], side: str) -> None:
-        reading, options, line = self.reading, call["options"], call["line"]
-        text = call["text_target"] if side == "target" and call["text_target"] is not None else call["text"]
-        if "pair" in call and isinstance(text, Template) and side == "source":
-            text = self.interpreter.join([text, " ", call["pair"]])
-        if isinstance(text, Template):
-            self._take_text(text, side, line)
-        elif text is not None:
-            reason = text.reason if isinstance(text, Unknown) else "which columns they use is not certain"
-            reading.leave(f"the {side} texts", line, f"{reason}; set task.{side}")
-        length = options.get("max_length", options.get("max_target_length") if side == "target" else None)
-        if length is None and options.get("truncation") and isinstance(call["owner"], Thing):
-            length = call["owner"].fields.get("model_max_length")
-        is_cut = bool(options.get("truncation", True))
-        said = f"tokenizer(max_length={_shown(length)})"
-        if length is not None and not is_cut:
-            reading.leave(said, line, "without truncation=True the tokenizer truncates nothing")
-        elif length is not None:
-            self._take(f"max_{side}_length", length, line, said)
-        elif options.get("truncation") and side == "source":
-            why = "without max_length it truncates to the tokenizer's own limit (512 for BERT and for T5); set task.max_source_tokens"
-            reading.leave("tokenizer(truncation=True)", line, why)
-        padding = options.get("padding", options.get("pad_to_max_length"))
-        if side == "source":
-            reading.padding = "max_length" if padding == "max_length" or options.get("pad_to_max_length") is True else "longest"
-            if reading.padding == "max_length":
-                self._take("pad_to_max_length", True, line, "tokenizer(padding='max_length')")
-
-    def _take_text(self, text: Template, side: str, line: int) -> None:
-        prefix, brace, rest = text.text.partition("{")
-        is_prefix = side == "source" and prefix and re.search(r"[:\]>]\s*$", prefix)
-        if is_prefix and not re.fullmatch(r"(question|context|q|input|text)\s*:\s*", prefix):
-            self.reading.take("source_prefix", prefix, line, "the prefix of the texts")
-            self.reading.take(f"task.{side}", brace + rest, line, "the tokenizer's texts")
-        else:
-            self.reading.take(f"task.{side}", text.text, line, "the tokenizer's texts")
-
-    def _finish_collator(self, given: Mapping[str, Any]) -> None:
-        collator = given.get("data_collator")
-        if not isinstance(collator, Thing) or collator.kind != "collator":
-            if isinstance(collator, Thing | Function | Class):
-                self.reading.leave("data_collator", None, "a collator of the script's own is not carried over")
-            return
-        if "pad_to_multiple_of" in collator.fields:
-            self._take("pad_to_multiple_of", collator.fields["pad_to_multiple_of"], collator.line, f"{collator.fields['class']}(pad_to_multiple_of)")
-        if collator.fields.get("padding") == "max_length":
-            self._take("pad_to_max_length", True, collator.line, f"{collator.fields['class']}(padding='max_length')")
-        if collator.fields["class"] == "DataCollatorForLanguageModeling":
-            self.reading.leave("DataCollatorForLanguageModeling", collator.line, "language modelling is not a task of a recipe")
-
-    def _finish_metrics(self) -> None:
-        ours = []
-        for name, line in self._metrics:
-            if name in _METRICS:
-                ours.append((_METRICS[name], name, line))
-            else:
-                self.reading.leave(f"the metric {name}", line, "it is not among eval.metrics")
-        if ours:
-            value = list(dict.fromkeys(one for one, _, _ in ours))
-            self.reading.take("eval.metrics", value, ours[0][2], f"the metric {', '.join(name for _, name, _ in ours)}")
+def take_value(reading: ScriptReading, name: str, value: Any, line: int | None, said: str = "") -> None:
+    """A setting whose value is known; otherwise what is not read, and why."""
+    if isinstance(value, list):
+        value = [_constant_of(one) if isinstance(one, Imported) else one for one in value]
+    value = _constant_of(value) if isinstance(value, Imported) else value
+    if value is None:
+        return
+    if is_constant(value):
+        reading.take(name, value, line, said)
+    else:
+        reading.leave(
+            said or name, line, value.reason if isinstance(value, Unknown) else "it is known only when it runs"
+        )
 
 
-def _source_of(value: Any, depth: int = 3) -> Thing | None:
-    """The data set or table in an argument of the Trainer, also inside an object of the script's own."""
-    if isinstance(value, Thing) and value.kind in ("dataset", "frame"):
-        return value
-    if isinstance(value, Thing) and value.kind == "object" and depth:
-        for inner in value.fields.values():
-            found = _source_of(inner, depth - 1)
-            if found is not None:
-                return found
-    return None
-
-
-def _split_of(name: str) -> str | None:
-    for split, pattern in (("train", r"train|trn"), ("validation", r"val|dev|eval"), ("test", r"test|tst")):
-        if re.search(pattern, name, re.IGNORECASE):
-            return split
-    return None
-
-
-def _is_text(call: Mapping[str, Any]) -> bool:
-    return isinstance(call["text"], Template) or isinstance(call["text_target"], Template)
-
-
-def _shown(value: Any) -> str:
-    return write_flow(value) if is_known(value) else "..."
+def _add_note(data: Thing, what: str, line: int, why: str) -> None:
+    """Listed if the Trainer gets this data."""
+    data.fields["notes"] = [*data.fields.get("notes", []), (what, line, why)]
 
 
 def _constant_of(value: Imported) -> Any:
@@ -920,12 +639,22 @@ def _constant_of(value: Imported) -> Any:
     owner, _, name = value.path.rpartition(".")
     if owner.endswith("torch") and name in ("bfloat16", "float16", "float32", "half", "float"):
         return {"half": "float16", "float": "float32"}.get(name, name)
-    if owner.rpartition(".")[2] in ("IntervalStrategy", "SchedulerType", "OptimizerNames", "SaveStrategy", "EvaluationStrategy"):
+    if owner.rpartition(".")[2] in (
+        "IntervalStrategy",
+        "SchedulerType",
+        "OptimizerNames",
+        "SaveStrategy",
+        "EvaluationStrategy",
+    ):
         return name.lower()
     return Unknown(f"'{value.path}' is not defined in this script")
 
 
 def read_scalar(text: str) -> Any:
     """A word of a command line as a value: '3e-4' -> 0.0003, 'True' -> True."""
-    found, _ = read_yaml(text) if text and not text.startswith(("{", "[", "&", "*", "!", "|", ">", "%", "@", "`")) else (text, [])
+    found, _ = (
+        read_yaml(text)
+        if text and not text.startswith(("{", "[", "&", "*", "!", "|", ">", "%", "@", "`"))
+        else (text, [])
+    )
     return found if isinstance(found, int | float | bool) else text

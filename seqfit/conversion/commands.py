@@ -28,9 +28,6 @@ _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|([A-Za-z_]\w*))"
 _LEFT = re.compile(r"\$[\w{(@*#!?-]|`")
 _PROCESSES = ("--nproc_per_node", "--nproc-per-node", "--num_processes", "--num_gpus", "--nproc")
 _NODES = ("--nnodes", "--num_machines", "--num_nodes")
-_FLAGS_OF_LAUNCHERS = frozenset(
-    "--multi_gpu --use_deepspeed --use_fsdp --standalone --cpu --mixed_precision --no_python -u -m --quiet --rdzv".split()
-)
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,6 @@ class Command:
     processes: int | None = None
     mixed_precision: str | None = None
     unknown: dict[str, str] = field(default_factory=dict)  # options whose text the shell script does not have
-    lines: dict[str, int] = field(default_factory=dict)
 
 
 def read_commands(text: str) -> list[Command]:
@@ -138,7 +134,9 @@ def _is_python(word: str) -> bool:
 
 def _read_command(words: Sequence[str], line: int) -> Command | None:
     script = next((index for index, word in enumerate(words) if word.endswith(".py")), None)
-    module = next((i for i, word in enumerate(words[:-1]) if word == "-m" and not words[i + 1].startswith("torch.")), None)
+    module = next(
+        (i for i, word in enumerate(words[:-1]) if word == "-m" and not words[i + 1].startswith("torch.")), None
+    )
     if script is None and module is not None and any(word.startswith("--") for word in words[module:]):
         script = module + 1
     if script is None or not any(map(_is_python, words[: script + 1])):
@@ -212,7 +210,7 @@ def read_argument_file(text: str, name: str) -> tuple[dict[str, Any], dict[str, 
     for key, value in values.items():
         is_section = isinstance(value, Mapping) and trainer_names.find_argument(key) is None
         flat |= dict(value) if is_section else {str(key): value}
-    lines = {}
+    lines: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         match = re.match(r"""\s*["']?([\w.]+)["']?\s*:""", line)
         if match:

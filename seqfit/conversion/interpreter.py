@@ -1,12 +1,12 @@
 """Python without running it: assignments, calls and branches -> the values that arguments have where they are given.
 
-Nothing of the script is imported or executed. An expression's value is a constant, a `Template` (text made of the
+Nothing of the script is imported or executed. An expression's value is a constant, a `ColumnText` (text made of the
 columns of a row), a `Thing` (a tokenizer, a model, a data set, an object of one of the script's classes), a function of
 the script, or `Unknown` with the reason:
 
     BATCH = 2 * 8                                     16
     f"{OUT}/logs"                                     'runs/logs', where OUT is known
-    ["summarize: " + x for x in examples["text"]]     Template("summarize: {text}")
+    ["summarize: " + x for x in examples["text"]]     ColumnText("summarize: {text}")
     args.learning_rate                                the default of add_argument, or what the command line gives
     compute_rate()                                    inlined where the script defines it, else Unknown
 
@@ -19,17 +19,40 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import string
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from seqfit.conversion.reading import Reading
+from seqfit.conversion.reading import ScriptReading
+from seqfit.conversion.values import (
+    CallReader,
+    Class,
+    ColumnText,
+    Function,
+    Imported,
+    Scope,
+    ScriptCall,
+    Thing,
+    Unknown,
+    Unpacked,
+    Zipped,
+    extend_column,
+    is_constant,
+    is_field,
+    is_one_column,
+    is_same,
+    list_fields,
+    scopes_above,
+)
 
 _MOST_CALLS, _DEEPEST = 4000, 12
 _LONGEST_TEXT, _LARGEST_POWER = 10_000, 64
-_ROW_NAMES = frozenset("example examples batch row rows sample samples item record element ex x data features".split())
-_SPLIT_NAMES = frozenset("train training validation valid val dev test eval".split())
+_ROW_NAMES = {
+    *("example", "examples", "batch", "row", "rows", "sample", "samples", "item", "record", "element", "ex", "x"),
+    *("data", "features"),
+}
+_SPLIT_NAMES = frozenset(["train", "training", "validation", "valid", "val", "dev", "test", "eval"])
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -48,128 +71,24 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.In: lambda item, inside: item in inside,
     ast.NotIn: lambda item, inside: item not in inside,
 }
-_SAME_TEXT = frozenset("strip rstrip lstrip tolist to_list copy astype flatten squeeze values numpy item".split())
-
-
-@dataclass(frozen=True)
-class Unknown:
-    reason: str
-
-
-@dataclass(frozen=True)
-class Template:
-    """Text made of columns: 'summarize: {article}'."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A name of another package, 'transformers.AutoTokenizer'."""
-
-    path: str
-
-    @property
-    def name(self) -> str:
-        return self.path.rpartition(".")[2]
-
-
-@dataclass(eq=False)
-class Thing:
-    kind: str
-    fields: dict[str, Any] = field(default_factory=dict)
-    line: int | None = None
-
-
-@dataclass(eq=False)
-class Function:
-    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    scope: Scope
-    owner: Thing | None = None  # the object whose method it is
-
-    @property
-    def name(self) -> str:
-        return getattr(self.node, "name", "lambda")
-
-
-@dataclass(eq=False)
-class Class:
-    node: ast.ClassDef
-    scope: Scope
-    bases: list[Any]
-    body: Scope
-
-    def find(self, name: str) -> Any:
-        if name in self.body.names:
-            return self.body.names[name]
-        for base in self.bases:
-            if isinstance(base, Class) and (found := base.find(name)) is not None:
-                return found
-        return None
-
-    @property
-    def foreign_base(self) -> Imported | None:
-        """What it extends outside of the script: Seq2SeqTrainer, Dataset, ..."""
-        for base in self.bases:
-            if isinstance(base, Imported):
-                return base
-            if isinstance(base, Class) and base.foreign_base is not None:
-                return base.foreign_base
-        return None
-
-
-@dataclass(eq=False)
-class Scope:
-    above: Scope | None = None
-    names: dict[str, Any] = field(default_factory=dict)
-
-    def find(self, name: str) -> Any:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.above
-        return None
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call with its arguments read; `unpacked` are reasons why the content of a ** or * is not known."""
-
-    node: ast.Call
-    name: str  # 'from_pretrained', or what the script's class extends
-    path: str  # 'AutoTokenizer.from_pretrained', as the script writes it
-    owner: Any  # what stands before the last dot, if anything
-    args: list[Any]
-    kwargs: dict[str, Any]
-    unpacked: list[str]
-    lines: dict[str, int]
-
-    @property
-    def line(self) -> int:
-        return self.node.lineno
-
-    def get(self, name: str, position: int | None = None, default: Any = None) -> Any:
-        if name in self.kwargs:
-            return self.kwargs[name]
-        return self.args[position] if position is not None and position < len(self.args) else default
-
-
-class CallReader(Protocol):
-    """What calls of libraries mean; None where a call is not known."""
-
-    def read(self, call: Call) -> Any: ...
-    def set_attribute(self, thing: Thing, name: str, value: Any, node: ast.AST) -> None: ...
-    def set_item(self, holder: Any, key: Any, value: Any, node: ast.AST) -> None: ...
-    def enter_with(self, name: str, entered: bool) -> None: ...
-    def returned(self, value: Any) -> None: ...
-
-
+_NO_CHANGES = {  # calls that look at a text, or give it to something else
+    *("print", "unique", "isin", "set", "sample", "reset_index", "Series", "startswith", "endswith", "count", "type"),
+    *("value_counts", "isinstance", "nunique", "sorted", "append", "info", "debug", "array", "groupby", "mean", "head"),
+    *("describe", "zip", "isnull", "notnull", "isna", "notna", "any", "all", "index", "write"),
+}
+_SAME_TEXT = {
+    *("strip", "rstrip", "lstrip", "tolist", "to_list", "copy", "astype", "flatten", "squeeze", "values", "numpy"),
+    *("item", "str", "list", "int", "float", "fillna", "next", "iter", "tuple"),
+}
+_TEXT_METHODS = {
+    *("strip", "lstrip", "rstrip", "lower", "upper", "replace", "split", "removeprefix", "removesuffix", "rsplit"),
+    *("title", "startswith", "endswith", "partition", "rpartition"),
+}
 _MISSING = object()
 
 
 class Interpreter:
-    def __init__(self, reading: Reading, folder: Path) -> None:
+    def __init__(self, reading: ScriptReading, folder: Path) -> None:
         self.reading = reading
         self.folder = folder
         self.calls: CallReader
@@ -184,6 +103,7 @@ class Interpreter:
         self._budget = _MOST_CALLS
         self.depth = 0  # of functions; 0 is the module
         self.assumes_gpu: list[int] = []
+        self.changes: list[tuple[str, str, int]] = []  # text of columns that the script changes, by what, line
 
     def run(self, module: ast.Module) -> None:
         self.globals.names["__name__"] = "__main__"
@@ -263,7 +183,7 @@ class Interpreter:
 
     def _branch(self, node: ast.If, scope: Scope) -> Any:
         test = self.value(node.test, scope)
-        if not isinstance(test, Unknown | Template | Imported | Thing):
+        if not isinstance(test, Unknown | ColumnText | Imported | Thing):
             return self._block(node.body if test else node.orelse, scope)
         before = dict(scope.names)
         first = self._block(node.body, scope)
@@ -275,7 +195,7 @@ class Interpreter:
             return _MISSING if first is None or isinstance(first, Unknown) else first
         for name in {*after_first, *scope.names}:
             one, other = after_first.get(name, _MISSING), scope.names.get(name, _MISSING)
-            if one is _MISSING or other is _MISSING or one is other or _is_same(one, other):
+            if one is _MISSING or other is _MISSING or one is other or is_same(one, other):
                 scope.names[name] = other if one is _MISSING else one
             else:
                 scope.names[name] = Unknown(f"it depends on the 'if' in line {node.lineno}")
@@ -361,7 +281,7 @@ class Interpreter:
                 pass
 
     def _part(self, value: Any) -> Any:
-        return Unknown("one of several values that a call returns") if not isinstance(value, Template) else value
+        return Unknown("one of several values that a call returns") if not isinstance(value, ColumnText) else value
 
     # Expressions.
 
@@ -378,7 +298,7 @@ class Interpreter:
             case ast.Name():
                 found = scope.find(node.id)
                 if found is None and node.id not in ("None",):
-                    known_none = any(node.id in one.names for one in _chain(scope))
+                    known_none = any(node.id in one.names for one in scopes_above(scope))
                     return None if known_none else Imported(node.id)
                 return found
             case ast.Attribute():
@@ -394,7 +314,7 @@ class Interpreter:
                 if isinstance(inner, Unknown):
                     return inner
                 if isinstance(node.op, ast.Not):
-                    return not inner if _is_plain(inner) else Unknown("it depends on an object")
+                    return not inner if is_constant(inner) else Unknown("it depends on an object")
                 if isinstance(inner, int | float):
                     return -inner if isinstance(node.op, ast.USub) else inner
                 return Unknown("it is not a number")
@@ -404,18 +324,18 @@ class Interpreter:
                 return self._combine(node.ops[0], self.value(node.left, scope), self.value(node.comparators[0], scope))
             case ast.IfExp():
                 test = self.value(node.test, scope)
-                if _is_plain(test):
+                if is_constant(test):
                     return self.value(node.body if test else node.orelse, scope)
                 one, other = self.value(node.body, scope), self.value(node.orelse, scope)
-                if isinstance(one, Template) and (isinstance(test, Template | Unknown)):
+                if isinstance(one, ColumnText) and (isinstance(test, ColumnText | Unknown)):
                     return one  # text that an empty row lacks
                 reason = test.reason if isinstance(test, Unknown) else "its condition is known only when it runs"
-                return one if _is_same(one, other) else Unknown(reason)
+                return one if is_same(one, other) else Unknown(reason)
             case ast.JoinedStr():
                 return self._join([self.value(part, scope) for part in node.values])
             case ast.FormattedValue():
                 inner = self.value(node.value, scope)
-                if node.format_spec is not None and _is_plain(inner):
+                if node.format_spec is not None and is_constant(inner):
                     spec = self.value(node.format_spec, scope)
                     try:
                         return format(inner, spec) if isinstance(spec, str) else Unknown("its format is not known")
@@ -456,8 +376,8 @@ class Interpreter:
             return self._attribute_of_thing(holder, name, node)
         if isinstance(holder, Unknown):
             return holder
-        if isinstance(holder, Template):
-            return Template(_extend(holder.text, name)) if _is_one_column(holder) and name != "str" else holder
+        if isinstance(holder, ColumnText):
+            return ColumnText(extend_column(holder.text, name)) if is_one_column(holder) and name != "str" else holder
         return Unknown(f".{name} is known only when it runs")
 
     def _attribute_of_thing(self, holder: Thing, name: str, node: ast.Attribute) -> Any:
@@ -489,8 +409,8 @@ class Interpreter:
     def make_object(self, found: Class, given: Mapping[str, Any]) -> Thing:
         """A dataclass whose fields come from the command line, where it gives them."""
         thing = self._instantiate(found, [], {})
-        thing.fields |= {name: value for name, value in given.items() if name in _field_names(found)}
-        for name in _field_names(found):
+        thing.fields |= {name: value for name, value in given.items() if name in list_fields(found)}
+        for name in list_fields(found):
             thing.fields.setdefault(name, Unknown(f"'--{name}' has no default and is given on the command line"))
         return thing
 
@@ -498,7 +418,7 @@ class Interpreter:
         return self._join(parts)
 
     def column(self, name: str) -> Any:
-        return self.columns.get(name, Template(f"{{{name}}}"))
+        return self.columns.get(name, ColumnText(f"{{{name}}}"))
 
     def _item(self, holder: Any, key: Any, node: ast.Subscript, scope: Scope) -> Any:
         if isinstance(holder, Thing):
@@ -518,25 +438,30 @@ class Interpreter:
             if holder.kind == "encoded":
                 return holder
             return Unknown("its content is known only when it runs")
-        if isinstance(holder, Template):
-            if isinstance(key, str) and _is_one_column(holder):
-                return Template(_extend(holder.text, key))
+        if isinstance(holder, ColumnText):
+            if isinstance(key, str) and is_one_column(holder):
+                return ColumnText(extend_column(holder.text, key))
             return holder
-        if isinstance(holder, dict | list | str) and _is_plain(key) and key is not None:
+        if isinstance(holder, dict | list | str | Unknown) and isinstance(key, ColumnText):  # a table of labels
+            self._note_change(key, ast.unparse(node.value), node)
+            return key
+        if isinstance(holder, dict | list | str) and is_constant(key) and key is not None:
             try:
                 return holder[key]
             except (KeyError, IndexError, TypeError):
                 return Unknown(f"there is no {key!r} in it")
         if isinstance(holder, str | list) and isinstance(node.slice, ast.Slice):
-            bounds = [None if part is None else self.value(part, scope) for part in (node.slice.lower, node.slice.upper)]
+            bounds = [
+                None if part is None else self.value(part, scope) for part in (node.slice.lower, node.slice.upper)
+            ]
             if all(bound is None or isinstance(bound, int) for bound in bounds):
                 return holder[slice(*bounds)]
         return holder if isinstance(holder, Unknown) else Unknown("its content is known only when it runs")
 
     def _combine(self, op: ast.AST, left: Any, right: Any) -> Any:
-        if isinstance(op, ast.Add) and (isinstance(left, Template) or isinstance(right, Template)):
+        if isinstance(op, ast.Add) and (isinstance(left, ColumnText) or isinstance(right, ColumnText)):
             return self._join([left, right])
-        if isinstance(op, ast.Mod) and isinstance(left, str) and not _is_plain(right):
+        if isinstance(op, ast.Mod) and isinstance(left, str) and not is_constant(right):
             parts = right if isinstance(right, list) else [right]
             pieces = left.split("%s")
             if len(pieces) == len(parts) + 1:
@@ -554,7 +479,7 @@ class Interpreter:
         if isinstance(op, ast.Div) and isinstance(left, str) and isinstance(right, str):
             return f"{left.rstrip('/')}/{right}"  # paths
         is_list = isinstance(op, ast.Add) and isinstance(left, list) and isinstance(right, list)
-        if function is None or not (is_list or (_is_plain(left) and _is_plain(right))):
+        if function is None or not (is_list or (is_constant(left) and is_constant(right))):
             return Unknown("it is computed when it runs")
         try:
             found = function(left, right)
@@ -568,24 +493,24 @@ class Interpreter:
         for part in parts:
             if isinstance(part, Unknown):
                 return part
-            if isinstance(part, Template):
+            if isinstance(part, ColumnText):
                 texts.append(part.text)
-            elif _is_plain(part):
+            elif is_constant(part):
                 text = str(part)
-                if any(isinstance(one, Template) for one in parts) and any(mark in text for mark in "{}"):
+                if any(isinstance(one, ColumnText) for one in parts) and any(mark in text for mark in "{}"):
                     return Unknown("text with braces cannot be a part of a template")
                 texts.append(text)
             else:
                 return Unknown("a part of the text is known only when it runs")
         joined = "".join(texts)
-        return Template(joined) if any(isinstance(part, Template) for part in parts) else joined
+        return ColumnText(joined) if any(isinstance(part, ColumnText) for part in parts) else joined
 
     def _either(self, node: ast.BoolOp, scope: Scope) -> Any:
         found: Any = None
         for one in node.values:
             found = self.value(one, scope)
-            if not _is_plain(found):
-                return found if isinstance(found, Unknown | Template) else Unknown("it depends on an object")
+            if not is_constant(found):
+                return found if isinstance(found, Unknown | ColumnText) else Unknown("it depends on an object")
             if bool(found) == isinstance(node.op, ast.Or):
                 return found
         return found
@@ -599,10 +524,10 @@ class Interpreter:
                     found |= value
                 else:
                     reason = value.reason if isinstance(value, Unknown) else "it is known only when it runs"
-                    found[_Unpacked(item.lineno)] = Unknown(reason)
+                    found[Unpacked(item.lineno)] = Unknown(reason)
                 continue
             name = self.value(key, scope)
-            found[name if isinstance(name, str | int | float | bool) else _Unpacked(key.lineno)] = value
+            found[name if isinstance(name, str | int | float | bool) else Unpacked(key.lineno)] = value
         return found
 
     def _enter_generators(self, generators: Sequence[ast.comprehension], scope: Scope) -> Scope:
@@ -613,9 +538,9 @@ class Interpreter:
 
     def _comprehension(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp, scope: Scope) -> Any:
         over = self.value(node.generators[0].iter, scope)
-        if isinstance(over, list) and not isinstance(over, _Zipped) and not node.generators[0].ifs:
+        if isinstance(over, list) and not isinstance(over, Zipped) and not node.generators[0].ifs:
             found = []
-            for one in over if len(node.generators) == 1 and all(map(_is_plain, over)) else []:
+            for one in over if len(node.generators) == 1 and all(map(is_constant, over)) else []:
                 inner = Scope(scope)
                 self._bind(node.generators[0].target, one, inner)
                 found.append(self.value(node.elt, inner))
@@ -625,21 +550,21 @@ class Interpreter:
         found = self.value(node.elt, inner_scope)
         if isinstance(over, Thing) and over.kind == "encoded":  # padding replaced by -100
             return over
-        if isinstance(found, Template | Thing):
+        if isinstance(found, ColumnText | Thing):
             return found
-        if isinstance(found, list) and len(found) == 1 and isinstance(found[0], Template):
+        if isinstance(found, list) and len(found) == 1 and isinstance(found[0], ColumnText):
             return found[0]
         return found if isinstance(found, Unknown) else Unknown("it is made by a comprehension")
 
     def _element(self, value: Any) -> Any:
         """One element of what is iterated over."""
-        if isinstance(value, Template):
+        if isinstance(value, ColumnText):
             return value
         if isinstance(value, Thing):
             return Thing("row") if value.kind in ("dataset", "frame", "rows") else value
         if isinstance(value, Unknown):
             return value
-        if isinstance(value, _Zipped):
+        if isinstance(value, Zipped):
             return list(value)
         return Unknown("it changes in a loop")
 
@@ -677,7 +602,9 @@ class Interpreter:
                 unpacked.append(f"**{ast.unparse(keyword.value)}")
         owner = self.value(node.func.value, scope) if isinstance(node.func, ast.Attribute) else None
         # Of `load_dataset(...).map(...)` the inner call is followed once.
-        function = self._attribute(owner, node.func) if isinstance(node.func, ast.Attribute) else self.value(node.func, scope)
+        function = (
+            self._attribute(owner, node.func) if isinstance(node.func, ast.Attribute) else self.value(node.func, scope)
+        )
         self._scope = scope
         name, path = self._call_name(node), ast.unparse(node.func)
         if isinstance(function, Class):
@@ -687,7 +614,7 @@ class Interpreter:
             name = foreign.name
         elif isinstance(function, Imported):
             name = function.name
-        found = self.calls.read(Call(node, name, path, owner, args, kwargs, unpacked, lines))
+        found = self.calls.read(ScriptCall(node, name, path, owner, args, kwargs, unpacked, lines))
         if found is not None:
             return found
         if isinstance(function, Class):
@@ -725,12 +652,16 @@ class Interpreter:
     ) -> None:
         spec = function.node.args
         named = [*spec.posonlyargs, *spec.args]
-        is_static = any(getattr(one, "id", "") == "staticmethod" for one in getattr(function.node, "decorator_list", ()))
+        is_static = any(
+            getattr(one, "id", "") == "staticmethod" for one in getattr(function.node, "decorator_list", ())
+        )
         if function.owner is not None and named and not is_static:
             scope.names[named.pop(0).arg] = function.owner
         defaults = dict(zip([one.arg for one in named][len(named) - len(spec.defaults) :], spec.defaults, strict=False))
         defaults |= {
-            one.arg: default for one, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default is not None
+            one.arg: default
+            for one, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
+            if default is not None
         }
         for one in [*named, *spec.kwonlyargs]:
             name = one.arg
@@ -760,34 +691,34 @@ class Interpreter:
         for one in reversed(chain):
             for name, value in one.body.names.items():
                 if not isinstance(value, Function):
-                    thing.fields[name] = value.fields["default"] if _is_field(value) else value
+                    thing.fields[name] = value.fields["default"] if is_field(value) else value
         start = found.find("__init__")
         if isinstance(start, Function):
             self.call_function(Function(start.node, start.scope, thing), args, kwargs)
         else:  # a dataclass
-            thing.fields |= {**dict(zip(_field_names(found), args, strict=False)), **kwargs}
+            thing.fields |= {**dict(zip(list_fields(found), args, strict=False)), **kwargs}
         return thing
 
     def _builtin(
         self, name: str, path: str, owner: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call
     ) -> Any:
         first = args[0] if args else None
-        if isinstance(owner, Template) or (isinstance(first, Template) and owner is None):
+        if isinstance(owner, ColumnText) or (isinstance(first, ColumnText) and owner is None):
             return self._text_call(name, owner, args, node)
-        if isinstance(owner, Imported) and isinstance(first, Template):
+        if isinstance(owner, Imported) and isinstance(first, ColumnText):
             self._note_change(first, path, node)  # re.sub(..., text), clean(text)
             return first
         for one in (owner, *args, *kwargs.values()):
-            if isinstance(one, Unknown):
-                if isinstance(owner, Thing | Unknown) or _is_plain(owner) or owner is None:
-                    return one
+            is_ours = isinstance(owner, Thing | Unknown) or is_constant(owner)
+            if isinstance(one, Unknown) and is_ours:
+                return one
         if name in ("int", "float", "str", "bool", "abs", "round", "len", "max", "min") and owner is None:
             kinds = {"int": int, "float": float, "str": str, "bool": bool, "abs": abs, "round": round, "len": len}
             try:
                 many = args[0] if len(args) == 1 and isinstance(first, list) else args
                 if name in ("max", "min"):
                     return {"max": max, "min": min}[name](many)
-                if name == "len" or all(map(_is_plain, args)):
+                if name == "len" or all(map(is_constant, args)):
                     return kinds[name](*args)  # type: ignore[operator]
             except (TypeError, ValueError):
                 return Unknown(f"{path}() does not take it")
@@ -803,13 +734,13 @@ class Interpreter:
         if name in ("list", "tuple", "set", "sorted") and owner is None and args:
             return first
         if name == "zip" and owner is None:
-            return list(args) if not all(isinstance(one, Template) for one in args) else _Zipped(args)
+            return list(args) if not all(isinstance(one, ColumnText) for one in args) else Zipped(args)
         if name == "enumerate" and args:
-            return _Zipped([Unknown("it counts"), self._element(first)])
+            return Zipped([Unknown("it counts"), self._element(first)])
         if name in ("getenv", "get") and path.startswith("os."):
             default = args[1] if len(args) > 1 else None
             return Unknown("it is an environment variable" + (f", by default {default}" if default is not None else ""))
-        if isinstance(owner, str) and _is_text_method(name) and all(map(_is_plain, args)):
+        if isinstance(owner, str) and name in _TEXT_METHODS and all(map(is_constant, args)):
             try:
                 return getattr(owner, name)(*args, **kwargs)
             except (TypeError, ValueError, IndexError, KeyError):
@@ -817,7 +748,7 @@ class Interpreter:
         if isinstance(owner, str) and name == "format":
             return self._format(owner, args, kwargs)
         if isinstance(owner, dict) and name in ("get", "pop"):
-            return owner.get(first, args[1] if len(args) > 1 else None) if _is_plain(first) else Unknown("its key")
+            return owner.get(first, args[1] if len(args) > 1 else None) if is_constant(first) else Unknown("its key")
         if isinstance(owner, dict) and name == "update" and isinstance(first, dict):
             owner.update(first | kwargs)
             return owner
@@ -840,23 +771,21 @@ class Interpreter:
         if name == "len":
             return Unknown("it depends on the row")
         if name in ("zip",):
-            return _Zipped(args)
+            return Zipped(args)
         if name == "enumerate":
-            return _Zipped([Unknown("it counts"), args[0]])
-        if name == "join" and isinstance(owner, Template):
+            return Zipped([Unknown("it counts"), args[0]])
+        if name == "join" and isinstance(owner, ColumnText):
             return owner
-        template = owner if isinstance(owner, Template) else args[0]
-        if name not in _SAME_TEXT and name not in ("str", "list", "int", "float", "fillna", "next", "iter", "tuple"):
-            self._note_change(template, f"{name}()", node)
+        template = owner if isinstance(owner, ColumnText) else args[0]
+        if name not in _SAME_TEXT:
+            self._note_change(template, name, node)
         return template
 
-    def _note_change(self, template: Template, by: str, node: ast.Call) -> None:
-        why = "the recipe uses the column as it is in the data; change the data, if it matters"
-        self.reading.leave(f"{template.text} is changed by {by.rstrip('()')}()", node.lineno, why)
+    def _note_change(self, template: ColumnText, by: str, node: ast.expr) -> None:
+        if by.rpartition(".")[2] not in _NO_CHANGES:
+            self.changes.append((template.text, by, node.lineno))
 
     def _format(self, text: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        import string
-
         parts: list[Any] = []
         count = 0
         for before, name, _, _ in string.Formatter().parse(text):
@@ -870,60 +799,3 @@ class Interpreter:
             else:
                 parts.append(kwargs.get(name, Unknown("a part of the text is missing")))
         return self._join(parts)
-
-
-def _field_names(found: Class) -> list[str]:
-    above = [name for base in found.bases if isinstance(base, Class) for name in _field_names(base)]
-    own = [one.target.id for one in found.node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
-    return [*above, *own]
-
-
-class _Zipped(list[Any]):
-    """zip(a, b) of columns: each element is one row's texts."""
-
-
-class _Unpacked(int):
-    """The place of a key that is not known."""
-
-
-def _chain(scope: Scope) -> Iterator[Scope]:
-    one: Scope | None = scope
-    while one is not None:
-        yield one
-        one = one.above
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    if isinstance(value, dict):
-        return all(map(_is_plain, value.values()))
-    return value is None or isinstance(value, str | int | float | bool)
-
-
-def is_known(value: Any) -> bool:
-    """Whether a value is a constant, or a container of constants."""
-    return _is_plain(value)
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    return one is other or (_is_plain(one) and _is_plain(other) and one == other) or (
-        isinstance(one, Template | Imported) and one == other
-    )
-
-
-def _is_one_column(template: Template) -> bool:
-    return template.text.startswith("{") and template.text.endswith("}") and template.text.count("{") == 1
-
-
-def _extend(text: str, key: str) -> str:
-    return f"{text[:-1]}.{key}}}"
-
-
-def _is_text_method(name: str) -> bool:
-    return name in ("strip", "lstrip", "rstrip", "lower", "upper", "replace", "split", "removeprefix", "removesuffix",
-                    "rsplit", "title", "startswith", "endswith", "partition", "rpartition")  # fmt: skip
-
-
-def _is_field(value: Any) -> bool:
-    return isinstance(value, Thing) and value.kind == "field"

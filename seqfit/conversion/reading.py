@@ -52,7 +52,7 @@ class ScriptSettings:
 
 
 @dataclass
-class Reading:
+class ScriptReading:
     """Filled while a script is read; the first setting of a name counts, and a later one that differs is listed."""
 
     settings: dict[str, Setting] = field(default_factory=dict)
@@ -66,8 +66,8 @@ class Reading:
     kind: str = ""  # text-to-text or classifier, where the model's class says it
     labels: list[str] | dict[str, list[str]] | None = None
     label_count: int | None = None
-    reads_data: bool = False
     has_trainer: bool = False
+    hides_arguments: bool = False  # some of the Trainer's arguments are not in the script
 
     def take(self, name: str, value: Any, line: int | None, said: str = "") -> None:
         known = self.settings.get(name)

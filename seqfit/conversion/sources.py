@@ -1,10 +1,10 @@
-"""A script, notebook, command line or argument file -> a `Reading`, and a function that names the place of a line.
+"""A script, notebook, command line or argument file -> a `ScriptReading`, and what names the place of a line.
 
-    train.py                         followed as Python (interpreter.py, calls.py)
-    train.ipynb                      its code cells; '!python run_summarization.py ...' is a command line
-    train.sh, "python train.py ..."  the command; a script that it names and that is there is followed with its options
-    args.json, args.yaml             what HfArgumentParser reads
-    training_args.bin                refused: a pickle runs code when it is read
+train.py                         followed as Python (interpreter.py, calls.py)
+train.ipynb                      its code cells; '!python run_summarization.py ...' is a command line
+train.sh, "python train.py ..."  the command; a script that it names and that is there is followed with its options
+args.json, args.yaml             what HfArgumentParser reads
+training_args.bin                refused: a pickle runs code when it is read
 """
 
 from __future__ import annotations
@@ -20,15 +20,33 @@ from typing import Any
 
 from seqfit.conversion.calls import ScriptCalls, read_scalar
 from seqfit.conversion.commands import Command, read_argument_file, read_commands
-from seqfit.conversion.interpreter import Interpreter, Unknown
-from seqfit.conversion.reading import Reading
+from seqfit.conversion.interpreter import Interpreter
+from seqfit.conversion.outcome import Outcome
+from seqfit.conversion.reading import ScriptReading
+from seqfit.conversion.values import Unknown
 from seqfit.errors import RecipeError
 from seqfit.recipe import trainer_names
 from seqfit.yaml_text import read_yaml
 
 Locate = Callable[[int | None], str]
-_SWITCH = {"true": True, "yes": True, "t": True, "y": True, "1": True, "false": False, "no": False, "f": False, "n": False, "0": False}
+_SWITCH = {
+    "true": True,
+    "yes": True,
+    "t": True,
+    "y": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "f": False,
+    "n": False,
+    "0": False,
+}
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+# Of which a command has at least one if it starts a Trainer; other programs have --fp16 and --seed, too.
+_OF_A_TRAINER = {
+    *("model_name_or_path", "per_device_train_batch_size", "per_gpu_train_batch_size", "gradient_accumulation_steps"),
+    *("num_train_epochs", "output_dir", "do_train", "train_file", "dataset_name", "predict_with_generate"),
+}
 NO_TRAINER = "'seqfit convert' reads scripts with transformers' TrainingArguments or Trainer"
 
 
@@ -37,25 +55,31 @@ def load_table(name: str) -> dict[str, Any]:
     return dict(read_yaml(resources.files("seqfit.conversion").joinpath(name).read_text("utf-8"))[0])
 
 
-def read_source(script: str | Path) -> tuple[Reading, Locate]:
+def read_source(script: str | Path) -> tuple[ScriptReading, Locate]:
     """Everything that can be read of it; a RecipeError where it has no Trainer."""
     path = Path(script).expanduser()
     if not path.exists() and isinstance(script, str) and re.search(r"\s", script.strip()):
         return _read_shell(script, Path(), "the command line"), _locate_line
     if path.suffix.lower() in _PICKLES:
-        dump = f"python -c \"import torch; print(torch.load('{path}', weights_only=False).to_json_string())\" > args.json"
+        dump = (
+            f"python -c \"import torch; print(torch.load('{path}', weights_only=False).to_json_string())\" > args.json"
+        )
         raise RecipeError(
             f"'{script}' is a pickle, and '{path.name}' is not read",
             "reading a pickle runs code that is in it",
-            f"Convert the script that wrote it; or, if you trust the file, write its values as text and convert that: {dump}",
+            f"Convert the script that wrote it; or, if you trust the file, write it as JSON and convert that: {dump}",
         )
     if path.is_dir():
-        raise RecipeError(f"'{script}' is a folder", "one script is converted at a time", "Name the script in it that has the Trainer")
+        raise RecipeError(
+            f"'{script}' is a folder", "one script is converted at a time", "Name the script in it that has the Trainer"
+        )
     try:
         text = path.read_text("utf-8", errors="replace")
     except OSError as error:
         rule = "'seqfit convert' takes a Python script, a notebook, a shell script, a JSON or YAML file of arguments"
-        raise RecipeError(f"'{script}': {error.strerror}", rule, "Check the path, or put a command line in quotes") from error
+        raise RecipeError(
+            f"'{script}': {error.strerror}", rule, "Check the path, or put a command line in quotes"
+        ) from error
     match path.suffix.lower():
         case ".py":
             return _read_python(text, path, None), _locate_line
@@ -96,14 +120,16 @@ def _clean(text: str) -> tuple[str, str]:
     return "\n".join(lines), "\n".join(shell)
 
 
-def _read_python(text: str, path: Path, options: Mapping[str, Any] | None) -> Reading:
+def _read_python(text: str, path: Path, options: Mapping[str, Any] | None) -> ScriptReading:
     cleaned, shell = _clean(text)
     try:
         module = ast.parse(cleaned)
     except (SyntaxError, ValueError, RecursionError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         what = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise RecipeError(f"'{path}'{line}: {what}", "it is read as Python 3", "Correct the line, and try again") from error
+        raise RecipeError(
+            f"'{path}'{line}: {what}", "it is read as Python 3", "Correct the line, and try again"
+        ) from error
     reading = _follow(module, path.parent, options)
     if not reading.has_trainer:
         if options is None and (commands := read_commands(shell)):
@@ -112,17 +138,17 @@ def _read_python(text: str, path: Path, options: Mapping[str, Any] | None) -> Re
     return reading
 
 
-def _follow(module: ast.Module, folder: Path, options: Mapping[str, Any] | None) -> Reading:
+def _follow(module: ast.Module, folder: Path, options: Mapping[str, Any] | None) -> ScriptReading:
     """A second time where a flag that is off by default hides the Trainer."""
     for flags_known in (True, False):
-        reading = Reading()
+        reading = ScriptReading()
         interpreter = Interpreter(reading, folder)
         calls = ScriptCalls(interpreter, options, flags_known=flags_known)
         interpreter.calls = calls
         interpreter.run(module)
         if calls.arguments or not flags_known:
             break
-    calls.finish()
+    Outcome(calls).finish()
     for name in sorted(set(options or {}) - calls.used_options):
         if trainer_names.find_argument(name) is None:
             reading.leave(f"--{name}", None, "the script does not use it where it could be followed")
@@ -131,12 +157,14 @@ def _follow(module: ast.Module, folder: Path, options: Mapping[str, Any] | None)
     return reading
 
 
-def _read_notebook(text: str, path: Path) -> tuple[Reading, Locate]:
+def _read_notebook(text: str, path: Path) -> tuple[ScriptReading, Locate]:
     try:
         notebook = json.loads(text)
         cells = notebook.get("cells") or [cell for sheet in notebook.get("worksheets", []) for cell in sheet["cells"]]
     except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise RecipeError(f"'{path}' is not a notebook: {error}", "a notebook is JSON with cells", "Save it again") from error
+        raise RecipeError(
+            f"'{path}' is not a notebook: {error}", "a notebook is JSON with cells", "Save it again"
+        ) from error
     starts: list[tuple[int, int]] = []
     statements: list[ast.stmt] = []
     shells: list[str] = []
@@ -179,18 +207,18 @@ def _read_notebook(text: str, path: Path) -> tuple[Reading, Locate]:
 # Command lines.
 
 
-def _read_shell(text: str, folder: Path, name: str) -> Reading:
+def _read_shell(text: str, folder: Path, name: str) -> ScriptReading:
     return _read_command(read_commands(text), folder, name)
 
 
-def _read_command(commands: list[Command], folder: Path, name: str) -> Reading:
-    useful = [one for one in commands if any(trainer_names.find_argument(key) for key in [*one.options, *one.unknown])]
+def _read_command(commands: list[Command], folder: Path, name: str) -> ScriptReading:
+    useful = [one for one in commands if {*one.options, *one.unknown} & _OF_A_TRAINER]
     useful = useful or [one for one in commands if _find_script(one.script, folder) is not None]
     if not useful:
         raise _refuse(name)
     command, script = useful[0], _find_script(useful[0].script, folder)
-    reading = Reading()
-    options = {key: read_scalar(value) if value else True for key, value in command.options.items()}
+    reading = ScriptReading()
+    options: dict[str, Any] = {key: read_scalar(text) if text else True for key, text in command.options.items()}
     if command.positional and command.positional[0].endswith((".json", ".yaml", ".yml")):
         file = _find_file(command.positional[0], folder)
         if file is not None:
@@ -215,7 +243,9 @@ def _read_command(commands: list[Command], folder: Path, name: str) -> Reading:
     for other in commands:
         if other is not command:
             what = f"another command, {other.script}"
-            reading.leave(what, other.line, f"the one in line {command.line} is taken; put this one in quotes to convert it")
+            reading.leave(
+                what, other.line, f"the one in line {command.line} is taken; put this one in quotes to convert it"
+            )
     return reading
 
 
@@ -227,7 +257,7 @@ def _find_file(name: str, folder: Path) -> Path | None:
     return next((place for place in (folder / name, Path(name)) if place.is_file()), None)
 
 
-def _take_option(reading: Reading, key: str, value: Any, line: int | None) -> None:
+def _take_option(reading: ScriptReading, key: str, value: Any, line: int | None) -> None:
     name = key
     if trainer_names.find_argument(name) is None:
         if name.startswith("no_") and trainer_names.find_argument(name[3:]) is not None:
@@ -249,13 +279,17 @@ def _take_option(reading: Reading, key: str, value: Any, line: int | None) -> No
         reading.take(name, value, line)
 
 
-def _read_arguments(text: str, path: Path) -> Reading:
+def _read_arguments(text: str, path: Path) -> ScriptReading:
     values, lines = read_argument_file(text, path.name)
     known = [name for name in values if trainer_names.find_argument(name) is not None]
     if not known:
         given = f"'{path}' has no argument of the Trainer"
-        raise RecipeError(given, "HfArgumentParser's files have names such as learning_rate", "Convert the script, or see 'seqfit validate' for a recipe")
-    reading = Reading(has_trainer=True)
+        raise RecipeError(
+            given,
+            "HfArgumentParser's files have names such as learning_rate",
+            "Convert the script, or see 'seqfit validate' for a recipe",
+        )
+    reading = ScriptReading(has_trainer=True)
     for name, value in values.items():
         if not name.startswith("_"):
             _take_option(reading, name, value, lines.get(name))

@@ -1,6 +1,7 @@
 from seqfit.recipe import schema as schema
 from seqfit.recipe import trainer_names as trainer_names
 from seqfit.recipe.arguments import check_kind as check_kind
+from seqfit.recipe.arguments import is_script as is_script
 from seqfit.recipe.arguments import resolve as resolve
 from seqfit.recipe.load import dump_recipe as dump_recipe
 from seqfit.recipe.load import load_recipe as load_recipe
