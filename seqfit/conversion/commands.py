@@ -50,6 +50,8 @@ def read_commands(text: str) -> list[Command]:
     for line, statement in _statements(text):
         assigned = _ASSIGNED.fullmatch(statement.strip())
         words = _split(statement)
+        if assigned and words and words[0] in ("export", "local", "declare", "readonly"):
+            words = words[1:]
         if assigned and len(words) == 1:
             value = _fill(words[0].partition("=")[2], variables)
             if not _LEFT.search(value):

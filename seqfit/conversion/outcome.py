@@ -14,6 +14,7 @@ from typing import Any
 from seqfit.conversion.calls import NO_DEFAULTS, OTHER_MODELS, TEXT_TO_TEXT, ScriptCalls, take_value
 from seqfit.conversion.reading import ScriptReading
 from seqfit.conversion.values import Class, ColumnText, Function, Imported, Thing, Unknown, is_constant
+from seqfit.recipe import trainer_names
 from seqfit.yaml_text import write_flow
 
 _TARGET_NAMES = re.compile(r"label|target|summar|answer|output|decoder|tgt|^y$|reference", re.IGNORECASE)
@@ -228,7 +229,10 @@ class Outcome:
                         else:
                             self._take(ours, inner, value.line, f"GenerationConfig({key})")
                     continue
-                self._take(name, value, line, said)
+                if trainer_names.find_argument(name) is None:
+                    self.reading.leave(said or name, line, "not an argument of transformers' Trainer")
+                else:
+                    self._take(name, value, line, said)
             for other in self.found.arguments:
                 if other is not arguments:
                     self.reading.leave(
@@ -412,9 +416,7 @@ class Outcome:
         elif length is not None:
             self._take(f"max_{side}_length", length, line, said)
         elif options.get("truncation") and side == "source":
-            why = (
-                "without max_length it truncates to the tokenizer's own limit; see task.max_source_tokens"
-            )
+            why = "without max_length it truncates to the tokenizer's own limit; see task.max_source_tokens"
             reading.leave("tokenizer(truncation=True)", line, why)
         padding = options.get("padding", options.get("pad_to_max_length"))
         if side == "source":
