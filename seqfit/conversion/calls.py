@@ -19,6 +19,7 @@ from typing import Any
 from seqfit.conversion.interpreter import Interpreter
 from seqfit.conversion.reading import ScriptReading
 from seqfit.conversion.values import Class, ColumnText, Function, Imported, ScriptCall, Thing, Unknown, is_constant
+from seqfit.hub import is_path
 from seqfit.recipe import trainer_names
 from seqfit.yaml_text import read_yaml, write_flow
 
@@ -128,7 +129,7 @@ class ScriptCalls:
             return 1
         methods = ("encode_plus", "batch_encode_plus", "prepare_seq2seq_batch", "encode", "__call__")
         named = call.path.rpartition(".")[0] if call.name in methods else call.path
-        function = self._value_of(call)
+        function = call.function
         is_call = isinstance(function, Thing) and function.kind == "tokenizer"
         if (
             is_call
@@ -139,15 +140,6 @@ class ScriptCalls:
             )
         ):
             return self._encode(call)
-        return None
-
-    def _value_of(self, call: ScriptCall) -> Any:
-        """What is called, where it is a name or an attribute of something known."""
-        node = call.node.func
-        if isinstance(node, ast.Attribute) and isinstance(call.owner, Thing):
-            return call.owner.fields.get(node.attr)
-        if isinstance(node, ast.Name):
-            return self.interpreter.find_name(node.id)
         return None
 
     def _load(self, call: ScriptCall) -> Any:
@@ -228,7 +220,7 @@ class ScriptCalls:
             "line": call.line,
             "is_target": self._in_target > 0 or (text is None and target is not None),
             "in_function": self.interpreter.depth > 0,
-            "owner": call.owner if isinstance(call.owner, Thing) else self._value_of(call),
+            "owner": call.owner if isinstance(call.owner, Thing) and call.owner.kind == "tokenizer" else call.function,
         }
         if text is not None and len(call.args) > 1 and isinstance(call.args[1], ColumnText | str) and target is None:
             found["pair"] = call.args[1]
@@ -257,8 +249,8 @@ class ScriptCalls:
             if isinstance(mode, str) and "r" in mode:
                 self.opened.append(found)
             return found
-        if name in ("load", "DictReader", "reader") and isinstance(first, Thing) and first.kind == "file":
-            found = Thing("frame", {"path": first.fields["path"]}, call.line)
+        if name in ("load", "loads", "DictReader", "reader") and isinstance(first, Thing) and first.kind == "file":
+            found = Thing("frame", {"path": first.fields["path"]}, first.line)
             self.data.append(found)
             return found
         if name == "train_test_split":
@@ -294,6 +286,8 @@ class ScriptCalls:
                 )
             if is_constant(call.kwargs.get("column_names")) and call.kwargs.get("column_names"):
                 fields["columns"] = call.kwargs["column_names"]
+        elif isinstance(place, str) and is_path(place):
+            fields = {"path": place}
         elif files is not None:
             fields["files"] = files
             self.reading.leave(

@@ -93,7 +93,7 @@ class Interpreter:
         self.folder = folder
         self.calls: CallReader
         self.columns: dict[str, Any] = {}  # columns that the script makes itself
-        self.globals = self._scope = Scope()
+        self.globals = Scope()
         self._entered: set[int] = set()
         self._stack: list[ast.AST] = []
         self._modules: dict[str, Scope | None] = {}
@@ -108,21 +108,25 @@ class Interpreter:
     def run(self, module: ast.Module) -> None:
         self.globals.names["__name__"] = "__main__"
         self._block(module.body, self.globals)
-        self._follow_the_rest()
+        self._follow_the_rest(module)
 
-    def _follow_the_rest(self) -> None:
-        """Functions and methods that nothing called: whoever imports the script may."""
-        for function in list(self._functions):
-            if id(function.node) not in self._entered:
-                self.call_function(function, [], {})
+    def _follow_the_rest(self, module: ast.Module) -> None:
+        """Functions and methods that nothing called: whoever imports the script may. First those that call others."""
+        calls = [node.func for node in ast.walk(module) if isinstance(node, ast.Call)]
+        called = {self._call_name(function) for function in calls}
         made = {id(thing.fields["class"].node) for thing in self._objects}
         for found in list(self._classes):
             if id(found.node) not in made and found.foreign_base is None:
                 self._instantiate(found, [], {})
-        for thing in list(self._objects):
-            for value in list(thing.fields["class"].body.names.values()):
-                if isinstance(value, Function) and id(value.node) not in self._entered:
-                    self.call_function(Function(value.node, value.scope, thing), [], {})
+        methods = [
+            Function(value.node, value.scope, thing)
+            for thing in self._objects
+            for value in thing.fields["class"].body.names.values()
+            if isinstance(value, Function)
+        ]
+        for function in sorted([*self._functions, *methods], key=lambda one: one.name in called):
+            if id(function.node) not in self._entered:
+                self.call_function(function, [], {})
 
     # Statements. A block gives the value of its return, or _MISSING.
 
@@ -403,9 +407,6 @@ class Interpreter:
             return Unknown(f"'{name}' is given on the command line, not in the script")
         return Unknown(f".{name} is known only when it runs")
 
-    def find_name(self, name: str) -> Any:
-        return self._scope.find(name)
-
     def make_object(self, found: Class, given: Mapping[str, Any]) -> Thing:
         """A dataclass whose fields come from the command line, where it gives them."""
         thing = self._instantiate(found, [], {})
@@ -605,7 +606,6 @@ class Interpreter:
         function = (
             self._attribute(owner, node.func) if isinstance(node.func, ast.Attribute) else self.value(node.func, scope)
         )
-        self._scope = scope
         name, path = self._call_name(node), ast.unparse(node.func)
         if isinstance(function, Class):
             foreign = function.foreign_base
@@ -614,7 +614,7 @@ class Interpreter:
             name = foreign.name
         elif isinstance(function, Imported):
             name = function.name
-        found = self.calls.read(ScriptCall(node, name, path, owner, args, kwargs, unpacked, lines))
+        found = self.calls.read(ScriptCall(node, name, path, owner, function, args, kwargs, unpacked, lines))
         if found is not None:
             return found
         if isinstance(function, Class):

@@ -24,6 +24,7 @@ _LORA = {
     "lora_dropout": "lora_dropout",
     "target_modules": "lora_target_modules",
 }
+_ONE_SOURCE = "one is taken; a recipe mixes several as a list in data"
 _METRICS = {
     **{name: name for name in ("rouge", "bleu", "chrf", "accuracy", "squad", "exact_match")},
     **{"sacrebleu": "bleu", "squad_v2": "squad", "f1": "macro_f1"},
@@ -316,11 +317,17 @@ class Outcome:
                 reading.leave(
                     f"another data set, {_shown(one.fields['hub'])}",
                     one.line,
-                    "one is taken; a recipe mixes several as a list in data",
+                    _ONE_SOURCE,
                 )
 
     def _finish_files(self, source: Thing, evaluation: Thing | None, known: Sequence[Thing]) -> None:
         path = source.fields["path"]
+        if isinstance(path, str) and not re.search(r"\.\w{2,8}$", path):  # a folder
+            self._take("data.path", path, source.line, "load_dataset()")
+            known = [one for one in known if one.fields.get("path") != path]
+            for one in known:
+                self.reading.leave(f"another data set, {_shown(one.fields.get('path'))}", one.line, _ONE_SOURCE)
+            return
         named: dict[str, Any] = {}
         if isinstance(path, dict):
             for key, value in path.items():

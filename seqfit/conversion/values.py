@@ -103,6 +103,7 @@ class ScriptCall:
     name: str  # 'from_pretrained', or what the script's class extends
     path: str  # 'AutoTokenizer.from_pretrained', as the script writes it
     owner: Any  # what stands before the last dot, if anything
+    function: Any  # what is called, if the script defines it
     args: list[Any]
     kwargs: dict[str, Any]
     unpacked: list[str]
