@@ -55,10 +55,18 @@ def load_table(name: str) -> dict[str, Any]:
     return dict(read_yaml(resources.files("seqfit.conversion").joinpath(name).read_text("utf-8"))[0])
 
 
+def is_there(script: str | Path) -> bool:
+    """Whether it is a path, and not a command line, which may be too long for one."""
+    try:
+        return Path(script).expanduser().exists()
+    except (OSError, RuntimeError):
+        return False
+
+
 def read_source(script: str | Path) -> tuple[ScriptReading, Locate]:
     """Everything that can be read of it; a RecipeError where it has no Trainer."""
     path = Path(script).expanduser()
-    if not path.exists() and isinstance(script, str) and re.search(r"\s", script.strip()):
+    if not is_there(script) and isinstance(script, str) and re.search(r"\s", script.strip()):
         return _read_shell(script, Path(), "the command line"), _locate_line
     if path.suffix.lower() in _PICKLES:
         dump = (

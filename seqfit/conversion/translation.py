@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.conversion.reading import ScriptReading, ScriptSettings, Setting
-from seqfit.conversion.sources import Locate, load_table, read_source
+from seqfit.conversion.sources import Locate, is_there, load_table, read_source
 from seqfit.errors import RecipeError
 from seqfit.recipe import Mistake, read_recipe, trainer_names
 from seqfit.system import quote
@@ -72,7 +72,7 @@ class Conversion:
 
 def convert(script: str | Path) -> Conversion:
     reading, locate = read_source(script)
-    is_file = Path(script).expanduser().exists()
+    is_file = is_there(script)
     name = str(script) if is_file else "the command line"
     if reading.kind not in ("", "classifier", "text-to-text"):
         raise RecipeError(

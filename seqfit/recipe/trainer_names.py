@@ -432,6 +432,37 @@ The same in a recipe file:
 extends: t5-summarize
 {recipe}```
 
+## A whole script
+
+`seqfit convert` reads a script and writes the recipe. It executes nothing: Python is followed as text, through
+constants, argparse defaults, functions and classes, and what is known only when it runs is listed with its line.
+
+```console
+$ seqfit convert 'torchrun --nproc_per_node 2 run_summarization.py --model_name_or_path google-t5/t5-small \\
+    --dataset_name knkarthick/dialogsum --text_column dialogue --summary_column summary \\
+    --source_prefix "summarize: " --per_device_train_batch_size 8 --gradient_accumulation_steps 4 \\
+    --bf16 --output_dir runs/dialogsum' -o dialogsum.yaml
+```
+
+| SCRIPT | what is read |
+|---|---|
+| `train.py` | arguments, model, data, texts and lengths (tokenizer calls), LoRA, optimizers, callbacks, metrics |
+| `train.ipynb` | the same, from its code cells |
+| `train.sh`, or a command in quotes | options and number of processes; the script is followed too, if it is there |
+| `args.json`, `args.yaml` | what HfArgumentParser reads |
+| `training_args.bin` | refused: a pickle runs code when it is read |
+
+- Each setting is printed with its line and the field it becomes. Settings without a field, and those that could not be
+  read, are listed with the reason; none is dropped silently.
+- Batch size, learning rate, epochs and seed that the script leaves to transformers are written with transformers'
+  defaults, because seqfit's differ.
+- `train.batch_examples` is the batch per device times the accumulation times the processes of the launcher, or of one
+  process where there is no launcher.
+- The recipe keeps the script's precision, micro-batches and padding as its `strategy`. Leave it out to let the plan
+  choose: `seqfit train mine.yaml '~strategy'`.
+- The exit code is 1 if a needed field is missing, such as the columns; the file names it, and `seqfit validate` accepts
+  the recipe once it is filled in.
+
 ## Every argument
 
 All arguments of `TrainingArguments` and `Seq2SeqTrainingArguments` in transformers 5.22, some names of older versions,

@@ -166,3 +166,10 @@ def test_other_programs_have_no_trainer() -> None:
     with pytest.raises(RecipeError, match="has no Trainer") as caught:
         convert("python train_gan.py --fp16 --seed 3 --epochs 9")
     assert caught.value.exit_code == 2
+
+
+def test_a_command_line_may_be_longer_than_a_file_name() -> None:
+    files = "--train_file " + "/".join(["folder"] * 60) + "/train.json"
+    conversion = convert(f"python run_summarization.py --model_name_or_path t5-small {files}")
+    assert (conversion.is_file, conversion.name) == (False, "the command line")
+    assert conversion.recipe["data"]["path"].endswith("folder/train.json")

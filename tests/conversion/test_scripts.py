@@ -380,3 +380,75 @@ def test_a_metric_that_seqfit_lacks_does_not_spoil_the_recipe(place: Path) -> No
     load_checked_recipe(conversion.recipe)
     assert "the metric meteor" in listed(conversion)
     assert "eval.best=meteor" in listed(conversion)
+
+
+def test_methods_are_followed_from_the_one_that_calls_the_others(place: Path) -> None:
+    """And a method called ..._tokenizer is not a tokenizer."""
+    (place / "loading.py").write_text(
+        "from transformers import *\nclass Loader:\n    def load_model_and_tokenizer(self, name):\n"
+        "        model = AutoModelForSeq2SeqLM.from_pretrained(name)\n"
+        "        return model, AutoTokenizer.from_pretrained(name)\n"
+    )
+    code = """
+from loading import Loader
+class Run:
+    def load(self, name, data):
+        self.model, self.tokenizer = Loader().load_model_and_tokenizer(name)
+        self.data = load_dataset(data)
+    def encode(self, example):
+        example["input_ids"] = self.tokenizer(example["a"], max_length=9, truncation=True).input_ids
+        example["labels"] = self.tokenizer(example["b"], max_length=5, truncation=True).input_ids
+        return example
+    def arguments(self, rate):
+        self.args = Seq2SeqTrainingArguments("out", learning_rate=rate)
+    def train(self):
+        Seq2SeqTrainer(model=self.model, args=self.args, train_dataset=self.data.map(self.encode)["train"]).train()
+    def run(self):
+        self.load("t5-base", "./rows")
+        self.arguments(rate=1e-3)
+        self.train()
+"""
+    conversion = read(code, place)
+    recipe = load_checked_recipe(conversion.recipe)
+    assert (recipe.model.name, recipe.train.learning_rate, recipe.sources[0].path) == ("t5-base", 1e-3, "./rows")
+    assert (recipe.task.source, recipe.task.target, recipe.task.max_target_tokens) == ("{a}", "{b}", 5)
+
+
+def test_files_that_the_script_reads_line_by_line(place: Path) -> None:
+    code = """
+import json, os
+from datasets import Dataset
+def rows(path):
+    found = []
+    with open(path) as file:
+        for line in file:
+            found.append(json.loads(line))
+    return Dataset.from_list(found)
+data = {"train": rows(os.path.join("sets", "train.jsonl")), "validation": rows("sets/dev.jsonl")}
+train = data["train"].map(encode, batched=True)
+args = Seq2SeqTrainingArguments("out")
+Seq2SeqTrainer(model=model, args=args, train_dataset=train, eval_dataset=data["validation"].map(encode)).train()
+"""
+    head = HEAD.replace('data = load_dataset("xsum")', "")
+    conversion = read(head + ENCODE.replace("data = data.map(encode, batched=True)", "") + code, place)
+    assert conversion.recipe["data"] == {"path": "sets", "splits": {"train": "train.jsonl", "validation": "dev.jsonl"}}
+
+
+def test_a_classifiers_labels_are_asked_for_where_the_script_does_not_name_them(place: Path) -> None:
+    code = """
+from datasets import load_dataset
+from transformers import AutoTokenizer, AutoModelForSequenceClassification, Trainer, TrainingArguments
+data = load_dataset("batubayk/news")
+ids = {label: number for number, label in enumerate(set(data["train"]["topic"]))}
+tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")
+model = AutoModelForSequenceClassification.from_pretrained("bert-base-uncased", num_labels=len(ids))
+def number(rows):
+    rows["labels"] = [ids[label] for label in rows["topic"]]
+    return rows
+data = data.map(number, batched=True).map(lambda rows: tokenizer(rows["content"], truncation=True, max_length=99))
+Trainer(model=model, args=TrainingArguments("out"), train_dataset=data["train"]).train()
+"""
+    conversion = read(code, place)
+    assert get(conversion, "task.target") == "{topic}"
+    assert [one.partition(":")[0] for one in conversion.missing] == ["task.labels"]
+    assert "{topic} is changed by ids" in listed(conversion)
