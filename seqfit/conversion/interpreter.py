@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqfit.conversion.reading import ScriptReading
+from seqfit.conversion.reading import FILE, ScriptReading
 from seqfit.conversion.values import (
     CallReader,
     Class,
@@ -255,6 +255,8 @@ class Interpreter:
                     tree = ast.parse(file.read_text("utf-8"))
                 except (OSError, SyntaxError, ValueError):
                     continue
+                self.reading.modules.append(file.name)
+                ast.increment_lineno(tree, FILE * len(self.reading.modules))
                 scope = Scope(names={"__name__": name})
                 self._modules[name] = scope
                 self._block(tree.body, scope)

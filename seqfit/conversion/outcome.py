@@ -278,6 +278,13 @@ class Outcome:
                 if isinstance(path, str) and re.search(r"\.(jsonl?|csv|tsv|parquet)$", path):
                     source = Thing("frame", {"path": path}, one.line)
                     break
+        wanted = given.get("train_dataset")
+        if wanted is not None and train is None and source is not None:
+            reason = f"{wanted.reason}; " if isinstance(wanted, Unknown) else ""
+            where = f"the data of line {source.line} is taken"
+            reading.leave(
+                "Trainer(train_dataset)", source.line, f"{reason}how its rows are made is not followed; {where}"
+            )
         for thing in (train, evaluation):
             for note in thing.fields.get("notes", []) if thing is not None else ():
                 reading.leave(*note)

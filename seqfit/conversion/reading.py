@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+FILE = 1_000_000  # lines of another file are counted from a multiple of this
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -68,6 +70,9 @@ class ScriptReading:
     label_count: int | None = None
     has_trainer: bool = False
     hides_arguments: bool = False  # some of the Trainer's arguments are not in the script
+    modules: list[str] = field(
+        default_factory=list
+    )  # files next to the script; the lines of number n begin at n * FILE
 
     def take(self, name: str, value: Any, line: int | None, said: str = "") -> None:
         known = self.settings.get(name)

@@ -22,7 +22,7 @@ from seqfit.conversion.calls import ScriptCalls, read_scalar
 from seqfit.conversion.commands import Command, read_argument_file, read_commands
 from seqfit.conversion.interpreter import Interpreter
 from seqfit.conversion.outcome import Outcome
-from seqfit.conversion.reading import ScriptReading
+from seqfit.conversion.reading import FILE, ScriptReading
 from seqfit.conversion.values import Unknown
 from seqfit.errors import RecipeError
 from seqfit.recipe import trainer_names
@@ -67,7 +67,7 @@ def read_source(script: str | Path) -> tuple[ScriptReading, Locate]:
     """Everything that can be read of it; a RecipeError where it has no Trainer."""
     path = Path(script).expanduser()
     if not is_there(script) and isinstance(script, str) and re.search(r"\s", script.strip()):
-        return _read_shell(script, Path(), "the command line"), _locate_line
+        return _with_lines(_read_shell(script, Path(), "the command line"))
     if path.suffix.lower() in _PICKLES:
         dump = (
             f"python -c \"import torch; print(torch.load('{path}', weights_only=False).to_json_string())\" > args.json"
@@ -90,17 +90,25 @@ def read_source(script: str | Path) -> tuple[ScriptReading, Locate]:
         ) from error
     match path.suffix.lower():
         case ".py":
-            return _read_python(text, path, None), _locate_line
+            return _with_lines(_read_python(text, path, None))
         case ".ipynb":
             return _read_notebook(text, path)
         case ".json" | ".yaml" | ".yml":
-            return _read_arguments(text, path), _locate_line
+            return _with_lines(_read_arguments(text, path))
         case _:
-            return _read_shell(text, path.parent, str(script)), _locate_line
+            return _with_lines(_read_shell(text, path.parent, str(script)))
 
 
-def _locate_line(line: int | None) -> str:
-    return "" if line is None else f"line {line}"
+def locate_line(reading: ScriptReading, line: int | None) -> str:
+    """'line 12', or 'model.py, line 12' in a module next to the script."""
+    if line is None:
+        return ""
+    number, line = divmod(line, FILE)
+    return f"{reading.modules[number - 1]}, line {line}" if number else f"line {line}"
+
+
+def _with_lines(reading: ScriptReading) -> tuple[ScriptReading, Locate]:
+    return reading, lambda line: locate_line(reading, line)
 
 
 def _refuse(name: str) -> RecipeError:
@@ -198,6 +206,8 @@ def _read_notebook(text: str, path: Path) -> tuple[ScriptReading, Locate]:
     def locate(found: int | None) -> str:
         if found is None:
             return ""
+        if found >= FILE:
+            return locate_line(reading, found)
         start, number = next((one for one in reversed(starts) if one[0] < found), (0, 1))
         return f"cell {number}, line {found - start}"
 

@@ -96,8 +96,13 @@ def convert(script: str | Path) -> Conversion:
         for one in taken
         if (kept := {path: value for path, value in one.changes.items() if path in written or path.startswith("--")})
     ]
-    not_read = [NotRead(locate(one.line), one.what, one.why) for one in reading.unread]
+    not_read = [NotRead(locate(one.line), one.what, _locate_inside(one.why, locate)) for one in reading.unread]
     return Conversion(name, recipe, options, taken, not_needed, not_read, missing, _describe_script(reading), is_file)
+
+
+def _locate_inside(why: str, locate: Locate) -> str:
+    """Lines that a sentence names, in a notebook's cell or another file."""
+    return re.sub(r"\bline (\d+)", lambda match: locate(int(match[1])) or match[0], why)
 
 
 def _add_defaults(reading: ScriptReading) -> None:

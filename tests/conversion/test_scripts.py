@@ -411,6 +411,7 @@ class Run:
     conversion = read(code, place)
     recipe = load_checked_recipe(conversion.recipe)
     assert (recipe.model.name, recipe.train.learning_rate, recipe.sources[0].path) == ("t5-base", 1e-3, "./rows")
+    assert next(one.place for one in conversion.taken if "from_pretrained" in one.said) == "loading.py, line 4"
     assert (recipe.task.source, recipe.task.target, recipe.task.max_target_tokens) == ("{a}", "{b}", 5)
 
 
@@ -452,3 +453,15 @@ Trainer(model=model, args=TrainingArguments("out"), train_dataset=data["train"])
     assert get(conversion, "task.target") == "{topic}"
     assert [one.partition(":")[0] for one in conversion.missing] == ["task.labels"]
     assert "{topic} is changed by ids" in listed(conversion)
+
+
+def test_rows_that_the_script_reshapes_are_listed(place: Path) -> None:
+    code = """
+import pandas as pd
+frame = pd.read_csv("wide.csv").melt(id_vars=["document"])
+data = {"train": Dataset.from_pandas(frame).map(encode), "validation": None}
+"""
+    encode = ENCODE.replace("data = data.map(encode, batched=True)", "")
+    conversion = read(HEAD.replace('data = load_dataset("xsum")', "") + encode + code + ARGS + TRAIN, place)
+    assert get(conversion, "data.path") == "wide.csv"
+    assert "how its rows are made is not followed" in listed(conversion)
