@@ -338,7 +338,7 @@ class ScriptCalls:
                 f"{call.path}(test_size={size})", call.line, "a second split; data.holdout has one share for each"
             )
         if isinstance(call.owner, Thing):
-            return Thing("dataset", {**call.owner.fields, "is_split": True}, call.owner.line)
+            return Thing("dataset", {**call.owner.fields, "is_split": "limit" in call.owner.fields}, call.owner.line)
         return [one for part in call.args for one in (part, part)]
 
     def _change_data(self, data: Thing, call: ScriptCall) -> Any:
@@ -405,6 +405,12 @@ class ScriptCalls:
         if call.name in _TRAINERS:
             self.reading.has_trainer = True
             fields = {**dict(zip(_TRAINER_ORDER, call.args, strict=False)), **call.kwargs}
+            for one in call.function.body.names.values() if isinstance(call.function, Class) else ():
+                if isinstance(one, Function) and one.name != "__init__":
+                    what = f"{call.function.node.name}.{one.name}()"
+                    self.reading.leave(
+                        what, one.node.lineno, "it replaces a part of the Trainer, and is not carried over"
+                    )
             found = Thing("trainer", {"given": fields, "is_trained": False}, call.line)
             self.trainers.append(found)
             return found

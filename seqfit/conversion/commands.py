@@ -145,15 +145,23 @@ def _read_command(words: Sequence[str], line: int) -> Command | None:
         return None
     processes, precision = _read_launcher(words[:script])
     options, unknown, positional = _read_options(words[script + 1 :])
+    for name, value in _pairs(words[:script]):
+        if name in _PROCESSES and not value.isdecimal():
+            unknown[name.lstrip("-")] = value
     return Command(words[script], options, line, positional, processes, precision, unknown)
+
+
+def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each word as a name, with the value after = or the next word."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        yield name, value if equals else following
 
 
 def _read_launcher(words: Sequence[str]) -> tuple[int | None, str | None]:
     counts: dict[str, int] = {}
     precision = None
-    for index, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        value = value if equals else words[index + 1] if index + 1 < len(words) else ""
+    for name, value in _pairs(words):
         if name in (*_PROCESSES, *_NODES) and value.isdecimal():
             counts["processes" if name in _PROCESSES else "nodes"] = int(value)
         elif name == "--mixed_precision":

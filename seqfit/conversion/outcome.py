@@ -196,11 +196,14 @@ class Outcome:
             self._take("adam_epsilon", fields["eps"], one.line, "AdamW(eps)")
         if not is_adamw:
             self._take("relative_step", fields.get("relative_step", True), one.line, "Adafactor(relative_step)")
-            for name in ("clip_threshold", "decay_rate", "beta1", "eps", "scale_parameter", "warmup_init"):
-                if name in fields and fields[name] not in (None, 1.0, -0.8, False):
-                    self.reading.leave(
-                        f"Adafactor({name})", one.line, "Adafactor has relative_step here, and T5's own constants"
-                    )
+            usual = {
+                **{"clip_threshold": (1.0,), "decay_rate": (-0.8,), "beta1": (None,), "warmup_init": (False,)},
+                "scale_parameter": (fields.get("relative_step", True),),
+            }
+            for name in sorted(set(fields) & {*usual, "eps"}):
+                if fields[name] not in usual.get(name, ()) or type(fields[name]) is not type(usual[name][0]):
+                    why = "Adafactor has relative_step here, and otherwise T5's own constants"
+                    self.reading.leave(f"Adafactor({name})", one.line, why)
 
     def _finish_arguments(self, given: Mapping[str, Any], trainer: Thing | None) -> None:
         arguments = given.get("args")
@@ -300,6 +303,14 @@ class Outcome:
             ("eval_dataset", evaluation, "max_eval_samples"),
         ):
             limit = thing.fields.get("limit") if thing is not None else None
+            if (
+                limit is not None
+                and thing is not None
+                and thing.fields.get("is_split")
+                and self.found.holdout is not None
+            ):
+                share = self.found.holdout[0] if isinstance(self.found.holdout[0], float) else 0.0
+                limit = round(limit * (share if thing is evaluation else 1 - share))
             if limit is not None:
                 self._take(ours, limit, thing.line if thing else None, f"{name}: its first rows")
         if "columns" in source.fields:

@@ -242,7 +242,7 @@ def _read_command(commands: list[Command], folder: Path, name: str) -> ScriptRea
         if file is not None:
             options = {**read_argument_file(file.read_text("utf-8"), file.name)[0], **options}
     for key, value in command.unknown.items():
-        options[key] = Unknown(f"'{value}' is a variable that the shell script does not set")
+        options[key] = Unknown(f"'{value}' is not in the shell script")
     is_example = Path(command.script).name in load_table("example_scripts.yaml")
     if script is not None and not is_example:
         try:

@@ -173,3 +173,8 @@ def test_a_command_line_may_be_longer_than_a_file_name() -> None:
     conversion = convert(f"python run_summarization.py --model_name_or_path t5-small {files}")
     assert (conversion.is_file, conversion.name) == (False, "the command line")
     assert conversion.recipe["data"]["path"].endswith("folder/train.json")
+
+
+def test_a_number_of_processes_that_is_not_known_is_listed() -> None:
+    conversion = convert("torchrun --nproc_per_node=$GPUS run_glue.py --model_name_or_path t --output_dir x")
+    assert "--nproc_per_node" in {one.what for one in conversion.not_read}

@@ -465,3 +465,35 @@ data = {"train": Dataset.from_pandas(frame).map(encode), "validation": None}
     conversion = read(HEAD.replace('data = load_dataset("xsum")', "") + encode + code + ARGS + TRAIN, place)
     assert get(conversion, "data.path") == "wide.csv"
     assert "how its rows are made is not followed" in listed(conversion)
+
+
+def test_what_a_trainer_of_the_scripts_own_replaces_is_listed(place: Path) -> None:
+    code = """
+class Weighted(Seq2SeqTrainer):
+    def compute_loss(self, model, inputs, return_outputs=False):
+        return 2 * super().compute_loss(model, inputs)
+args = Seq2SeqTrainingArguments("out", learning_rate=1e-4)
+"""
+    conversion = read(HEAD + ENCODE + code + TRAIN.replace("Seq2SeqTrainer(", "Weighted("), place)
+    assert "Weighted.compute_loss(): it replaces a part of the Trainer" in listed(conversion)
+    assert get(conversion, "train.learning_rate") == 1e-4
+
+
+def test_rows_that_are_limited_before_they_are_split(place: Path) -> None:
+    head = HEAD.replace(
+        'load_dataset("xsum")', 'load_dataset("xsum", split="train[:5000]").train_test_split(test_size=0.1)'
+    )
+    conversion = read(head + ENCODE + ARGS + TRAIN.replace('data["validation"]', 'data["test"]'), place)
+    assert (get(conversion, "data.limit"), get(conversion, "eval.limit")) == ({"train": 4500}, 500)
+
+
+def test_constants_of_adafactor_that_differ_are_listed(place: Path) -> None:
+    code = """
+optimizer = Adafactor(model.parameters(), scale_parameter=True, relative_step=True, warmup_init=True, lr=None)
+args = Seq2SeqTrainingArguments("out")
+"""
+    train = TRAIN.replace("args=args", "args=args, optimizers=(optimizer, AdafactorSchedule(optimizer))")
+    conversion = read(HEAD + ENCODE + code + train, place)
+    assert get(conversion, "train.optimizer.relative_step") is True
+    assert "Adafactor(warmup_init)" in listed(conversion)
+    assert "Adafactor(scale_parameter)" not in listed(conversion)
