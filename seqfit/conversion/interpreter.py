@@ -39,7 +39,7 @@ from seqfit.conversion.values import (
     Zipped,
     extend_column,
     is_constant,
-    is_field,
+    is_dataclass_field,
     is_one_column,
     is_same,
     list_fields,
@@ -693,7 +693,7 @@ class Interpreter:
         for one in reversed(chain):
             for name, value in one.body.names.items():
                 if not isinstance(value, Function):
-                    thing.fields[name] = value.fields["default"] if is_field(value) else value
+                    thing.fields[name] = value.fields["default"] if is_dataclass_field(value) else value
         start = found.find("__init__")
         if isinstance(start, Function):
             self.call_function(Function(start.node, start.scope, thing), args, kwargs)

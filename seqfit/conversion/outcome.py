@@ -1,7 +1,7 @@
 """What a script that was followed trains: which model, arguments, data, texts and collator count -> settings.
 
 The first Trainer that trains decides; what is left over (a second Trainer, another file, a collator that no Trainer
-gets) is listed. Of the tokenizer's calls the source's and the target's are told apart by where their tokens go
+gets) is listed. Of the tokenizer's calls the source's and the target's are distinguished by where their tokens go
 (`labels`), by text_target, by the variable, and last by their order.
 """
 
@@ -40,7 +40,7 @@ _SAME_MEANING = {  # options of from_pretrained that change nothing, or are read
 }
 
 
-class Outcome:
+class TrainedParts:
     def __init__(self, found: ScriptCalls) -> None:
         self.found = found
         self.reading: ScriptReading = found.reading
@@ -202,7 +202,7 @@ class Outcome:
             }
             for name in sorted(set(fields) & {*usual, "eps"}):
                 if fields[name] not in usual.get(name, ()) or type(fields[name]) is not type(usual[name][0]):
-                    why = "Adafactor has relative_step here, and otherwise T5's own constants"
+                    why = "Adafactor has relative_step here, and otherwise the constants of its paper"
                     self.reading.leave(f"Adafactor({name})", one.line, why)
 
     def _finish_arguments(self, given: Mapping[str, Any], trainer: Thing | None) -> None:

@@ -43,7 +43,7 @@ class ScriptSettings:
     max_target_tokens: int | None = None
     precision: str = "fp32"
     weights: str = "float32"
-    attention: str = "sdpa"  # transformers' own choice for models that have it; T5 has eager only
+    attention: str = "sdpa"  # transformers' own choice for models that have it, others have eager only
     per_device_examples: int = 8
     accumulation: int = 1
     processes: int = 1

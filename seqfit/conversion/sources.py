@@ -21,7 +21,7 @@ from typing import Any
 from seqfit.conversion.calls import ScriptCalls, read_scalar
 from seqfit.conversion.commands import Command, read_argument_file, read_commands
 from seqfit.conversion.interpreter import Interpreter
-from seqfit.conversion.outcome import Outcome
+from seqfit.conversion.outcome import TrainedParts
 from seqfit.conversion.reading import FILE, ScriptReading
 from seqfit.conversion.values import Unknown
 from seqfit.errors import RecipeError
@@ -164,7 +164,7 @@ def _follow(module: ast.Module, folder: Path, options: Mapping[str, Any] | None)
         interpreter.run(module)
         if calls.arguments or not flags_known:
             break
-    Outcome(calls).finish()
+    TrainedParts(calls).finish()
     for name in sorted(set(options or {}) - calls.used_options):
         if trainer_names.find_argument(name) is None:
             reading.leave(f"--{name}", None, "the script does not use it where it could be followed")

@@ -77,7 +77,7 @@ def convert(script: str | Path) -> Conversion:
     if reading.kind not in ("", "classifier", "text-to-text"):
         raise RecipeError(
             f"'{name}' trains a {reading.kind}",
-            "seqfit trains encoder-decoders (T5, mT5, BART, Marian, NLLB and others) and classifiers",
+            "seqfit trains encoder-decoders, which generate text from text, and classifiers",
             "Convert a script that loads AutoModelForSeq2SeqLM or AutoModelForSequenceClassification",
         )
     _add_defaults(reading)

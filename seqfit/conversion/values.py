@@ -181,5 +181,5 @@ def extend_column(text: str, key: str) -> str:
     return f"{text[:-1]}.{key}}}"
 
 
-def is_field(value: Any) -> bool:
+def is_dataclass_field(value: Any) -> bool:
     return isinstance(value, Thing) and value.kind == "field"
