@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Option
 
 from seqfit.errors import RecipeError
-from seqfit.recipe import check_kind, explain_options, resolve, take_options
+from seqfit.recipe import check_kind, resolve, trainer_names
 from seqfit.units import parse_bytes
 
 RecipeArgument = Annotated[
@@ -72,7 +72,7 @@ def answer_trainer_options(argv: list[str], parameters: Sequence[Any], command: 
     if not any(word.startswith("--") for word in argv):
         return argv
     options = {option: parameter for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
-    rest, overrides = take_options(argv, options)
+    rest, overrides = trainer_names.take_options(argv, options)
     if not overrides:
         return argv
     takes_value = {option for option, parameter in options.items() if not getattr(parameter, "is_flag", True)}
@@ -83,7 +83,7 @@ def answer_trainer_options(argv: list[str], parameters: Sequence[Any], command: 
     if has_recipe or "--data" in rest:
         return [*rest, *overrides]
     raise RecipeError(
-        f"{explain_options(overrides, 'The command')}\nNo recipe is given either: name one before these "
+        f"{trainer_names.explain_options(overrides, 'The command')}\nNo recipe is given either: name one before these "
         f"(seqfit {command} RECIPE ...), or train on a file of your own (seqfit train --data FILE --model MODEL ...)"
     )
 

@@ -50,6 +50,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Recipes": {
         "ls": "List the recipes that come with seqfit.",
         "cp": "Copy one of them to a file.",
+        "convert": "Make a recipe from a script for transformers' Trainer.",
         "show": "Print a recipe with its defaults and overrides.",
         "validate": "Check a recipe and report every mistake.",
         "schema": "Print the JSON schema of recipes, for editors.",

@@ -181,7 +181,7 @@ def command(
         str | None,
         Argument(
             metavar="RECIPE",
-            help="Name of a library recipe, a YAML file, a run directory; or a data file, with --model.",
+            help="Library recipe, YAML file, run directory or Trainer script; or a data file, with --model.",
         ),
     ] = None,
     overrides: OverridesArgument = None,

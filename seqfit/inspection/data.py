@@ -6,6 +6,7 @@ In: a command-line argument or a Python object, and the options --data, --task a
     read_given("demo", ["train.steps=3"])                      Given("demo", ["train.steps=3"], name="demo")
     read_given("my.csv", model="google/mt5-small", task="qa")  Given({"model": ..., "task": ...}, name="my", notes=...)
     read_given(None, data=frame, model=..., task="qa")         the same, with data.path in the cache
+    read_given("train.py", command="plan")                     Given({...}, name="train", script=...), converted
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from seqfit.conversion import Conversion, convert
 from seqfit.errors import DataError, RecipeError, SeqfitError
 from seqfit.inspection.guess import guess_recipe
 from seqfit.inspection.in_memory import is_in_memory, store_data
-from seqfit.recipe import Recipe, SourceRecipe, apply_overrides, resolve
+from seqfit.recipe import Recipe, SourceRecipe, apply_overrides, is_script, resolve
 from seqfit.system import quote
 from seqfit.validation import load_checked_recipe
 
@@ -48,6 +50,7 @@ class Given:
     task: str | None = None
     model: str | None = None
     notes: tuple[str, ...] = ()
+    script: Conversion | None = None  # the Trainer script that the recipe was converted from
 
     @property
     def place(self) -> Path | None:
@@ -97,6 +100,10 @@ def find_given(
     command: str = "train",
 ) -> Given:
     """Like `read_given`, but only locates data: nothing is guessed, and no model is needed yet."""
+    if command == "plan" and data is None and isinstance(recipe, str | Path) and is_script(recipe):
+        conversion = convert(recipe)
+        notes = (conversion.describe(),)
+        return Given(conversion.recipe, tuple(overrides), Path(recipe).stem, notes=notes, script=conversion)
     if data is None and recipe is not None and _is_data(recipe, command, has_model=model is not None):
         data, recipe = recipe, None
     if data is not None and recipe is not None:

@@ -1,5 +1,7 @@
 from seqfit.recipe import schema as schema
+from seqfit.recipe import trainer_names as trainer_names
 from seqfit.recipe.arguments import check_kind as check_kind
+from seqfit.recipe.arguments import is_script as is_script
 from seqfit.recipe.arguments import resolve as resolve
 from seqfit.recipe.load import dump_recipe as dump_recipe
 from seqfit.recipe.load import load_recipe as load_recipe
@@ -14,5 +16,3 @@ from seqfit.recipe.schema import Recipe as Recipe
 from seqfit.recipe.schema import SourceRecipe as SourceRecipe
 from seqfit.recipe.schema import TaskRecipe as TaskRecipe
 from seqfit.recipe.schema import TrainRecipe as TrainRecipe
-from seqfit.recipe.trainer_names import explain_options as explain_options
-from seqfit.recipe.trainer_names import take_options as take_options

@@ -5,7 +5,7 @@ that the command takes; this precedence is stated only here:
 
     recipe       a library name ('seqfit ls'); ./demo is a file or folder of that name
     recipe       a file that ends in .yaml or .yml
-    script       a file that ends in .py or .ipynb
+    script       a file that ends in .py, .ipynb or .sh; `seqfit convert` makes a recipe of one with a Trainer
     data         any other file
     comparison   a folder with a comparison.yaml
     run          a folder with a recipe.yaml, which `seqfit train` and `seqfit submit` write
@@ -33,12 +33,13 @@ from seqfit.system import quote
 
 ArgumentKind = Literal["recipe", "script", "data", "run", "comparison", "model", "folder", "hub"]
 RECIPES: tuple[ArgumentKind, ...] = ("recipe", "run")
+SCRIPTS = (".py", ".ipynb", ".sh", ".bash", ".sbatch", ".slurm")
 RUN_RECIPE = "recipe.yaml"  # what a run directory calls its recipe
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILE_ENDING = re.compile(r"\.[a-z]{2,7}(\.gz)?$")  # not that of gpt-neo-2.7B
 _IS: dict[ArgumentKind, str] = {
     "recipe": "a recipe",
-    "script": "a Python script",
+    "script": "a script",
     "data": "a data file",
     "run": "a run directory",
     "comparison": "a comparison's folder",
@@ -85,6 +86,11 @@ def check_kind(argument: str | Path, takes: Collection[ArgumentKind], command: s
         raise _misfit(argument, kinds[0], takes, command)
 
 
+def is_script(argument: str | Path) -> bool:
+    path = Path(argument).expanduser()
+    return path.suffix.lower() in SCRIPTS and path.is_file()
+
+
 def _list_kinds(argument: str | Path, folder: Path) -> list[ResolvedArgument]:
     found: list[ResolvedArgument] = []
     if isinstance(argument, str) and argument in library_names():
@@ -92,8 +98,8 @@ def _list_kinds(argument: str | Path, folder: Path) -> list[ResolvedArgument]:
     path = folder / Path(argument).expanduser()
     if path.is_file():
         ending = path.suffix.lower()
-        is_recipe, is_script = ending in (".yaml", ".yml"), ending in (".py", ".ipynb")
-        found.append(ResolvedArgument("recipe" if is_recipe else "script" if is_script else "data", path))
+        kind: ArgumentKind = "recipe" if ending in (".yaml", ".yml") else "script" if is_script(path) else "data"
+        found.append(ResolvedArgument(kind, path))
     elif path.is_dir():
         marks: dict[ArgumentKind, bool] = {
             "comparison": (path / "comparison.yaml").is_file(),
@@ -135,6 +141,7 @@ def _describe_takes(takes: Collection[ArgumentKind], command: str, names: str = 
         "comparison": "a comparison's folder",
         "model": "a model's folder",
         "data": "a data file",
+        "script": "a Trainer script",
         "folder": "a folder of runs" if "data" not in takes else "a folder of data files",
         "hub": "a data set of the Hub",
     }
@@ -144,8 +151,11 @@ def _describe_takes(takes: Collection[ArgumentKind], command: str, names: str = 
 
 
 def _advise(argument: str, kind: ArgumentKind, takes: Collection[ArgumentKind], command: str) -> str:
+    if kind == "script" and "recipe" in takes:
+        then = f"seqfit {command or 'train'} mine.yaml"
+        return f"If it has a Trainer, convert it: seqfit convert {argument} -o mine.yaml; {then}"
     if kind == "script":
-        return f"Run it with 'python {argument}'"
+        return "Give a run directory, which 'seqfit train' prints at the end"
     if kind == "comparison":
         return f"Show it, or continue it: seqfit report {argument}; seqfit compare {argument} --resume"
     if "recipe" in takes and kind in ("data", "folder"):

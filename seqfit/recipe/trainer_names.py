@@ -146,7 +146,8 @@ def _batch(call: TrainerCall) -> Changes | str:
     per_device = call.arguments.get("per_device_train_batch_size", call.arguments.get("per_gpu_train_batch_size"))
     accumulated = call.arguments.get("gradient_accumulation_steps", 1)
     if per_device is not None:
-        return {"train.batch_examples": per_device * accumulated, "strategy.micro_batch_examples": per_device}
+        examples = per_device * accumulated * call.arguments.get("num_processes", 1)
+        return {"train.batch_examples": examples, "strategy.micro_batch_examples": int(per_device)}
     examples = call.field("train.batch_examples")
     if examples is None:
         return f"Set train.batch_examples to {accumulated} times strategy.micro_batch_examples"
@@ -232,6 +233,13 @@ def _language(call: TrainerCall, side: str) -> Changes | str:
     return {f"task.{side}": f"{{translation.{call.value}}}"}
 
 
+def _best(call: TrainerCall) -> Changes | str:
+    """transformers' rouge1 is the F1 of it, and sacreBLEU's score is called bleu."""
+    name = call.value.removeprefix("eval_").removeprefix("test_")
+    ours = {"rouge1": "rouge1_f1", "rouge2": "rouge2_f1", "rougeL": "rougeL_f1", "rougeLsum": "rougeLsum_f1"}
+    return {"eval.best": ours.get(name, {"sacrebleu": "bleu", "score": "bleu", "exact_match": "em"}.get(name, name))}
+
+
 def _evaluation_batch(call: TrainerCall) -> Changes | str:
     source = call.arguments.get("max_source_length", call.field("task.max_source_tokens"))
     target = call.arguments.get("max_target_length", call.field("task.max_target_tokens"))
@@ -250,7 +258,7 @@ _FUNCTIONS: dict[str, Callable[[TrainerCall], Changes | str]] = {
     "evaluation": _evaluation,
     "evaluation_steps": lambda call: call.count_steps("eval.every_steps", call.value),
     "evaluation_batch": _evaluation_batch,
-    "best": lambda call: {"eval.best": call.value.removeprefix("eval_")},
+    "best": _best,
     "resume": lambda call: {"--resume": True} if call.value else {},
     "saving": _saving,
     "saving_steps": lambda call: call.count_steps("train.snapshot.every_steps", call.value),
@@ -304,7 +312,7 @@ def format_changes(changes: Changes, *, in_file: bool = False) -> str:
     if not in_file:
         return " ".join(_list_words(changes))
     fields, options = _separate(changes)
-    written = [write_flow(_nest(fields))[1:-1]] if fields else []
+    written = [write_flow(nest_fields(fields))[1:-1]] if fields else []
     return " and ".join([*written, *(f"{option} on the command line" for option in _list_words(options))])
 
 
@@ -325,12 +333,12 @@ def format_together(changes: Changes, *, in_file: bool) -> str:
     fields, options = _separate(changes)
     if not in_file:
         return f"All of it together: {format_changes(changes)}"
-    block = [f"  {line}" for line in write_yaml(_nest(fields)).splitlines()] if fields else []
+    block = [f"  {line}" for line in write_yaml(nest_fields(fields)).splitlines()] if fields else []
     more = [f"On the command line: {format_changes(options)}"] if options else []
     return "\n".join(["All of it together:", *block, *more])
 
 
-def _nest(fields: Changes) -> dict[str, Any]:
+def nest_fields(fields: Changes) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for path, value in fields.items():
         *above, last = path.split(".")
@@ -424,6 +432,37 @@ The same in a recipe file:
 extends: t5-summarize
 {recipe}```
 
+## A whole script
+
+`seqfit convert` reads a script and writes the recipe. It executes nothing: Python is followed as text, through
+constants, argparse defaults, functions and classes, and what is known only when it runs is listed with its line.
+
+```console
+$ seqfit convert 'torchrun --nproc_per_node 2 run_summarization.py --model_name_or_path google-t5/t5-small \\
+    --dataset_name knkarthick/dialogsum --text_column dialogue --summary_column summary \\
+    --source_prefix "summarize: " --per_device_train_batch_size 8 --gradient_accumulation_steps 4 \\
+    --bf16 --output_dir runs/dialogsum' -o dialogsum.yaml
+```
+
+| SCRIPT | what is read |
+|---|---|
+| `train.py` | arguments, model, data, texts and lengths (tokenizer calls), LoRA, optimizers, callbacks, metrics |
+| `train.ipynb` | the same, from its code cells |
+| `train.sh`, or a command in quotes | options and number of processes; the script is followed too, if it is there |
+| `args.json`, `args.yaml` | what HfArgumentParser reads |
+| `training_args.bin` | refused: a pickle runs code when it is read |
+
+- Each setting is printed with its line and the field it becomes. Settings without a field, and those that could not be
+  read, are listed with the reason; none is dropped silently.
+- Batch size, learning rate, epochs and seed that the script leaves to transformers are written with transformers'
+  defaults, because seqfit's differ.
+- `train.batch_examples` is the batch per device times the accumulation times the processes of the launcher, or of one
+  process where there is no launcher.
+- The recipe keeps the script's precision, micro-batches and padding as its `strategy`. Leave it out to let the plan
+  choose: `seqfit train mine.yaml '~strategy'`.
+- The exit code is 1 if a needed field is missing, such as the columns; the file names it, and `seqfit validate` accepts
+  the recipe once it is filled in.
+
 ## Every argument
 
 All arguments of `TrainingArguments` and `Seq2SeqTrainingArguments` in transformers 5.22, some names of older versions,
@@ -441,7 +480,7 @@ def format_trainer_page() -> str:
             answer=f"error: {explain_options(take_options(typed, ())[1], 'The overrides of demo.yaml', 'have')}",
             before=_BEFORE,
             after=_wrap(["seqfit train t5-summarize", *_list_words(changes)]),
-            recipe=write_yaml(_nest(_separate(changes)[0])),
+            recipe=write_yaml(nest_fields(_separate(changes)[0])),
         )
     ]
     for title, rows in load_sections().items():

@@ -12,7 +12,7 @@ from seqfit.cli.main import COMMANDS, main
 RECIPES = ("validate", "show", "profile", "scale", "compare", "prefetch", "submit")
 DATA = ("data", "train", "plan")
 RUNS = ("evaluate", "predict", "report", "status", "logs", "cancel")
-NO_SUCH_WORD = {"ls", "cp", "schema", "doctor", "trim", "track"}  # track takes runs, and needs --to
+NO_SUCH_WORD = {"ls", "cp", "schema", "doctor", "trim", "convert", "track"}  # track takes runs, and needs --to
 
 
 @pytest.fixture(autouse=True)
@@ -47,9 +47,20 @@ def test_a_models_folder_is_no_recipe(command: str, capsys: pytest.CaptureFixtur
     assert f"seqfit {command} RECIPE model.path=model" in refuse([command, "model"], capsys)
 
 
-@pytest.mark.parametrize("command", [*RECIPES, *DATA, *RUNS])
-def test_a_script_is_run_by_python(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "'my.py' is a Python script" in refuse([command, "my.py"], capsys)
+@pytest.mark.parametrize("command", [*RECIPES, "data", "train"])
+def test_a_script_is_converted_first(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error = refuse([command, "my.py"], capsys)
+    assert "'my.py' is a script" in error
+    assert f"seqfit convert my.py -o mine.yaml; seqfit {command} mine.yaml" in error
+
+
+def test_a_plan_takes_a_script_with_a_trainer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "'my.py' has no Trainer" in refuse(["plan", "my.py"], capsys)
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_a_script_is_no_run(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "'my.py' is a script" in refuse([command, "my.py"], capsys)
 
 
 @pytest.mark.parametrize("command", RUNS)

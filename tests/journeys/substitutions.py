@@ -127,6 +127,12 @@ EXPECTED = (
     Expected("README.md", r"^seqfit ls", prints=r"bert-agnews"),
     Expected("README.md", r"^import seqfit", prints=r"\['"),
     Expected("docs/coming-from-trainer.md", r"--fp16", prints=r"All of it together: train.batch", exit_code=2),
+    Expected(
+        "docs/coming-from-trainer.md",
+        r"seqfit convert",
+        prints=r"train.batch_examples: 64",
+        leaves=("dialogsum.yaml",),
+    ),
     Expected("docs/coming-from-trainer.md", r"t5-summarize", prints=r"micro_batch_examples: 8"),
     Expected("docs/cluster.md", r"--dry-run", prints=r"#SBATCH"),
     Expected("docs/cluster.md", r"logs runs.*--follow", until=r"step \d+/"),

@@ -29,6 +29,10 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
         ("seqfit plan demo", r"MiB|GiB"),
         ("seqfit scale demo", r"single +1 +measured"),  # and ddp, where there are two cores
         ("seqfit prefetch demo", r"demo"),
+        (
+            "seqfit convert 'python run_summarization.py --model_name_or_path t5-small --dataset_name xsum'",
+            r"next: seqfit validate converted\.yaml",
+        ),
     ],
     "use": [
         ("seqfit profile demo", r"expected gain|no findings"),

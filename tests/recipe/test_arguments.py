@@ -97,7 +97,7 @@ MISFITS: dict[tuple[str, str, tuple[ArgumentKind, ...]], str] = {
     ("t5-gsm8k", "track", ("run", "folder")): "seqfit train t5-gsm8k",
     ("model", "plan", RECIPES): "seqfit plan RECIPE model.path=model",
     ("google/mt5-small", "train", RECIPES): "seqfit train RECIPE model.name=google/mt5-small",
-    ("my.py", "train", (*RECIPES, *DATA)): "'python my.py'",
+    ("my.py", "train", (*RECIPES, *DATA)): "seqfit convert my.py -o mine.yaml; seqfit train mine.yaml",
     ("compared", "evaluate", ("data",)): "seqfit compare compared --resume",
 }
 

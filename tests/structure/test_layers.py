@@ -23,7 +23,7 @@ LAYERS = (
     ("strategy", "hardware", "rundir"),
     ("tasks", "metrics", "telemetry"),
     ("data", "kernels", "validation"),
-    ("model",),
+    ("model", "conversion"),
     ("inspection", "trimming", "step"),
     ("parallel",),
     ("planning", "evaluation"),

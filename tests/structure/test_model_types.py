@@ -31,6 +31,7 @@ ALLOWED = {
     "cli/arguments.py": "help text",
     "cli/main.py": "help text",
     "comparison/candidates.py": "Hub names of the next larger checkpoints",
+    "conversion/translation.py": "example of a message",
     "data/encode.py": "messages, and tokenizers by what they can do",
     "inspection/findings.py": "advice",
     "inspection/data.py": "example of a message",

@@ -13,7 +13,7 @@ from seqfit.tracking.tracker import TOOLS
 
 PACKAGE = Path(seqfit.__file__).parent
 TORCH_FREE = (
-    *("recipe", "strategy", "hardware", "rundir", "tasks", "metrics", "telemetry"),
+    *("recipe", "strategy", "hardware", "rundir", "tasks", "metrics", "telemetry", "conversion"),
     *("comparison", "reporting", "tracking", "cli"),
 )
 NEED_AN_EXTRA = {module for _, module, _ in TOOLS.values()}  # exporters: each imports the library it writes with

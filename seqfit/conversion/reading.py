@@ -1,0 +1,91 @@
+"""What reading a script finds: settings by name, what could not be read, and how the script itself computes.
+
+A setting has a name of the table of Trainer arguments (learning_rate, max_source_length, lora_r), whatever the script
+calls it, or the path of a field (task.source):
+
+    tokenizer(texts, max_length=512)            Setting("max_source_length", 512, line 20)
+    [prefix + x for x in rows["article"]]       Setting("task.source", "{article}", line 17)
+    fp16=has_gpu()                              Unread("fp16=has_gpu()", line 31, "known only when it runs")
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+FILE = 1_000_000  # lines of another file are counted from a multiple of this
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`said` is the script's own text, where it differs from 'name=value'."""
+
+    name: str
+    value: Any
+    line: int | None = None
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class Unread:
+    what: str
+    line: int | None
+    why: str
+
+
+@dataclass(frozen=True)
+class ScriptSettings:
+    """How the script computes when transformers runs it; a recipe has its own strategy instead."""
+
+    padding: str = "longest"  # longest of a batch, max_length, or none
+    pad_multiple: int = 1
+    max_source_tokens: int | None = None
+    max_target_tokens: int | None = None
+    precision: str = "fp32"
+    weights: str = "float32"
+    attention: str = "sdpa"  # transformers' own choice for models that have it, others have eager only
+    per_device_examples: int = 8
+    accumulation: int = 1
+    processes: int = 1
+    checkpointing: bool = False
+    optimizer: str = "adamw_torch"
+    quantized_bits: int | None = None
+    naive_pipeline: bool = False  # model.parallelize() or device_map: one GPU computes at a time
+
+
+@dataclass
+class ScriptReading:
+    """Filled while a script is read; the first setting of a name counts, and a later one that differs is listed."""
+
+    settings: dict[str, Setting] = field(default_factory=dict)
+    unread: list[Unread] = field(default_factory=list)
+    script: str = ""  # the example script that is called, such as run_summarization.py
+    processes: int | None = None
+    padding: str = "longest"
+    quantized_bits: int | None = None
+    naive_pipeline: bool = False
+    task: str = ""
+    kind: str = ""  # text-to-text or classifier, where the model's class says it
+    labels: list[str] | dict[str, list[str]] | None = None
+    label_count: int | None = None
+    has_trainer: bool = False
+    hides_arguments: bool = False  # some of the Trainer's arguments are not in the script
+    modules: list[str] = field(
+        default_factory=list
+    )  # files next to the script; the lines of number n begin at n * FILE
+
+    def take(self, name: str, value: Any, line: int | None, said: str = "") -> None:
+        known = self.settings.get(name)
+        if known is None:
+            self.settings[name] = Setting(name, value, line, said)
+        elif known.value != value:
+            where = f"line {known.line}" if known.line is not None else "an earlier place"
+            self.leave(said or f"{name}={value}", line, f"{where} has {name}={known.value}, and that is taken")
+
+    def leave(self, what: str, line: int | None, why: str) -> None:
+        found = Unread(what, line, why)
+        if found not in self.unread:
+            self.unread.append(found)
+
+    def has(self, name: str) -> bool:
+        return name in self.settings
