@@ -91,7 +91,7 @@ def _model_names(argument: str | Path) -> list[str]:
 
 def check_kind(argument: str | Path, takes: Collection[ArgumentKind], command: str) -> None:
     """As `resolve`, but an argument that is nothing here passes: whoever reads it has a better message."""
-    kinds = [found.kind for found in _list_kinds(argument, Path()) if found.kind != "hub"]
+    kinds = [found.kind for found in _list_kinds(argument, Path()) if found.kind not in ("known", "hub")]
     if kinds and not set(kinds) & set(takes):
         raise _misfit(argument, kinds[0], takes, command)
 
@@ -152,9 +152,9 @@ def _describe_takes(takes: Collection[ArgumentKind], command: str, names: str = 
         "data": "a data file",
         "folder": "a folder of runs" if "data" not in takes else "a folder of data files",
         "known": "a model's name",
-        "hub": "a data set of the Hub",
+        "hub": "a data set of the Hub" if "known" not in takes else "",  # a model's name is one of the Hub
     }
-    listed = [text for kind, text in described.items() if kind in takes]
+    listed = [text for kind, text in described.items() if kind in takes and text]
     joined = " or ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
     return f"seqfit {command} takes {joined}" if command else f"A recipe is {joined}"
 

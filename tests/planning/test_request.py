@@ -15,8 +15,8 @@ from seqfit.model.load import load_model
 from seqfit.parallel.pipeline import check_can_split
 from seqfit.planning.candidates import Variant
 from seqfit.planning.cluster import GpuLayout
-from seqfit.planning.report import PlannedStrategy
-from seqfit.planning.request import AssumedLengths, build_request, make_plan, summarise_plan
+from seqfit.planning.report import AssumedLengths, PlannedStrategy
+from seqfit.planning.request import build_request, make_plan, summarise_plan
 from seqfit.planning.search import PlanRequest, search, trace_variant
 from seqfit.planning.step_model import StepModel
 from seqfit.planning.target import card_target
