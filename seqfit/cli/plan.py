@@ -34,7 +34,10 @@ _BAR = 24
 _PARETO = "Pareto-optimal"
 
 
-def print_plan(report: PlanReport, *, explain: bool, price: float | None = None) -> None:
+def print_plan(
+    report: PlanReport, *, explain: bool, price: float | None = None, train: str = "seqfit train RECIPE"
+) -> None:
+    """`train`: the command that the chosen strategy is added to."""
     console = Console()
     cost = "" if price is None or report.best is None else f" Cost: {_cost(report, price)}."
     console.print(Text(f"{report.answer}{cost}", style="bold"), soft_wrap=True)
@@ -56,7 +59,7 @@ def print_plan(report: PlanReport, *, explain: bool, price: float | None = None)
             f"{format_bytes(chosen.predicted_bytes)}, {format_seconds(chosen.predicted_step_seconds)} per step "
             f"({format_count(rate)} tokens/s), {format_seconds(total)} in total"
         )
-        use_it = f"use it: seqfit train RECIPE {' '.join(map(quote, chosen.overrides))}"
+        use_it = f"use it: {train} {' '.join(map(quote, chosen.overrides))}"
         for line in (best, f"time estimated from: {report.rates_source}", use_it):
             console.print(Text(line), soft_wrap=True)
     elif report.best is None:
@@ -336,7 +339,8 @@ def command(
         if len(reports) > 1:
             print_gpus(reports, prices)
         else:
-            print_plan(reports[0], explain=explain, price=prices[0] if prices else None)
+            train = given.format_command("train")
+            print_plan(reports[0], explain=explain, price=prices[0] if prices else None, train=train)
         print_assumed([*(given.notes if given.without_data else ()), *reports[0].assumptions])
         if changed is not None:
             print_difference(reports[0], changed, what_if or [])

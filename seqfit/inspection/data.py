@@ -60,7 +60,9 @@ class Given:
     def format_command(self, name: str) -> str:
         """A subcommand with everything that is given, and an example model if none is."""
         argv = ["seqfit", name]
-        if self.data is None:
+        if self.without_data:
+            argv += ["--data", "FILE", "--model", str(self.model)]
+        elif self.data is None:
             argv += [str(self.recipe)] if self.place is not None else ["RECIPE"]
         else:
             argv += ["--data", self.data] if name == "train" else [self.data]
