@@ -21,6 +21,7 @@ def build(model: KnownModel) -> ModelConfig:
     return ModelConfig.load(recipe, may_be_known=True)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # transformers' DeBERTa
 @pytest.mark.parametrize("model", FIRST_OF_EACH, ids=lambda model: model.name)
 def test_a_model_has_the_published_number_of_parameters(model: KnownModel) -> None:
     recipe = ModelRecipe.model_validate({"name": model.name, "kind": model.kind, "weights": "random"})

@@ -195,10 +195,10 @@ def test_a_known_model_is_planned_without_a_network_or_a_recipe(
     [
         (["--gpu", "rtx3099"], "Did you mean rtx3090"),
         (["--gpu", "h10"], "Did you mean"),
-        (["--gpu", "2x t4", "--gpus", "3"], "they name different numbers of GPUs"),
+        (["--gpu", "2x t4", "--gpus", "3"], "They name different numbers of GPUs"),
         (["--gpu", "0x t4"], "at least one"),
-        (["--gpu", "t4", "--gpu", "l4", "--explain"], "it shows one plan"),
-        (["--gpu", "t4", "--all-gpus"], "it stands for all of them"),
+        (["--gpu", "t4", "--gpu", "l4", "--explain"], "It shows one plan"),
+        (["--gpu", "t4", "--all-gpus"], "It stands for all of them"),
         (["--gpu", "t4", "--price", "1", "--price", "2"], "one for each --gpu"),
         (["--price", "-1"], "a number of 0 or more"),
         (["--batch", "0"], "Give a number of 1 or more: --batch 32"),
