@@ -117,7 +117,8 @@ class PlanReport:
         if best is None:
             closest = min(self.strategies, key=lambda planned: planned.predicted_bytes)
             name = f"{closest.description} in micro-batches of {closest.micro_batch_tokens} tokens"
-            sizes = f"{_of(closest.predicted_bytes, self.capacity_bytes)}"
+            sizes = _of(closest.predicted_bytes, self.capacity_bytes)
+            sizes += " without the allocator's fragmentation" if closest.fits else ""
             where = ""
             if self.enough is not None:
                 each = f"{format_bytes(self.enough.predicted_bytes)} each, by formula"

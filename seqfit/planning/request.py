@@ -73,7 +73,8 @@ def make_plans(
 def _find_enough(request: PlanRequest, traces: Traces) -> PlannedStrategy | None:
     """The fastest strategy on the fewest GPUs that fits by formula."""
     more = replace(request, layouts=_list_layouts(request.target, _MANY_GPUS))
-    fitting = [candidate for candidate in search(more, traces=traces, verify=False).best_of_each if candidate.fits]
+    found = search(more, traces=traces, verify=False).best_of_each
+    fitting = [candidate for candidate in found if candidate.fits and candidate.layout != ONE_GPU]
     best = min(fitting, key=lambda one: (one.layout.count, one.step_seconds), default=None)
     return None if best is None else _plan_candidate(request, best)
 
