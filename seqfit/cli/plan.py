@@ -1,12 +1,14 @@
-"""`seqfit plan RECIPE`: whether it fits, how long it takes and which strategy is best, before anything runs.
+"""`seqfit plan MODEL-or-RECIPE`: whether it fits, how long it takes and which strategy is best, before anything runs.
 
-Prints the best strategy first, then the comparison, why others were not chosen, and with --explain the peak memory.
+Prints the answer in one sentence, then the comparison, why others were not chosen, and with --explain the peak memory.
+For several GPUs it prints one table, a row for each.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -18,8 +20,9 @@ from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
-from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, progress_bar
-from seqfit.hardware import KEPT_AT_MOST
+from seqfit.cli.arguments import OverridesArgument, TaskOption, progress_bar
+from seqfit.errors import PlanError, RecipeError
+from seqfit.hardware import KEPT_AT_MOST, load_cards, read_gpu
 from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share
 
@@ -31,11 +34,16 @@ _BAR = 24
 _PARETO = "Pareto-optimal"
 
 
-def print_plan(report: PlanReport, *, explain: bool) -> None:
+def print_plan(
+    report: PlanReport, *, explain: bool, price: float | None = None, train: str = "seqfit train RECIPE"
+) -> None:
+    """`train`: the command that the chosen strategy is added to."""
     console = Console()
+    cost = "" if price is None or report.best is None else f" Cost: {_cost(report, price)}."
+    console.print(Text(f"{report.answer}{cost}", style="bold"), soft_wrap=True)
     steps = f"{format_count(report.total_steps)} steps of {format_count(report.real_tokens_per_step)} tokens on average"
     headline = f"{report.target}, {format_bytes(report.capacity_bytes)} usable; {steps}"
-    console.print(Text(headline, style="bold"), soft_wrap=True)
+    console.print(Text(headline), soft_wrap=True)
     if report.stated is not None:
         stated = report.stated
         verdict = "fits" if stated.fits else f"does not fit: {stated.why_not}"
@@ -51,11 +59,11 @@ def print_plan(report: PlanReport, *, explain: bool) -> None:
             f"{format_bytes(chosen.predicted_bytes)}, {format_seconds(chosen.predicted_step_seconds)} per step "
             f"({format_count(rate)} tokens/s), {format_seconds(total)} in total"
         )
-        use_it = f"use it: seqfit train RECIPE {' '.join(map(quote, chosen.overrides))}"
+        use_it = f"use it: {train} {' '.join(map(quote, chosen.overrides))}"
         for line in (best, f"time estimated from: {report.rates_source}", use_it):
             console.print(Text(line), soft_wrap=True)
-    else:
-        console.print(Text(describe_shortage(report)), soft_wrap=True)
+    elif report.best is None:
+        console.print(Text(describe_remedies(report)), soft_wrap=True)
     shown = report.stated or report.chosen
     if report.target_kind == "cpu" and shown is not None and report.peak is not None:
         # What the system reports for the process depends on what the C library does with freed memory.
@@ -73,24 +81,49 @@ def print_plan(report: PlanReport, *, explain: bool) -> None:
         print_peak(console, report.peak, report.capacity_bytes)
 
 
-def describe_shortage(report: PlanReport) -> str:
-    """Nothing is chosen: what is closest, how much memory is missing, what would help."""
+def describe_remedies(report: PlanReport) -> str:
+    """Nothing is chosen: how much memory is missing, and what would help."""
     closest = min(report.strategies, key=lambda planned: planned.predicted_bytes)
-    sizes = f"{format_bytes(closest.predicted_bytes)} of {format_bytes(report.capacity_bytes)}"
-    name = f"{closest.label} ({closest.layout}) with {closest.micro_batch_tokens} tokens per micro-batch"
+    short_bytes = closest.predicted_bytes - report.capacity_bytes
+    missing = f"{format_bytes(short_bytes)} ({format_share(short_bytes / report.capacity_bytes)}) too much; "
+    if closest.fits:  # by the polynomials, but not when it was replayed
+        missing = "too much only with the allocator's fragmentation; "
     lossy = [refusal.what for refusal in report.refused if refusal.allow]
     remedies = [f"allow something lossy ({', '.join(lossy)})"] if lossy else []
     on_cpu = report.target_kind == "cpu"
     remedies += ["a machine with more memory"] if on_cpu else ["a GPU with more memory (--gpu)", "more GPUs (--gpus)"]
     remedies += ["shorter texts (task.max_source_tokens)", "a smaller model"]
-    help_ = f"what would help: {', '.join(remedies)}"
-    if closest.fits:  # by formula or without fragmentation, which is no reason to start a run with it
-        return f"Nothing fits for certain. The closest, {name}, needs {sizes}; {help_}"
-    short_bytes = closest.predicted_bytes - report.capacity_bytes
-    return (
-        f"Nothing fits. The closest, {name}, needs {sizes}: {format_bytes(short_bytes)} "
-        f"({format_share(short_bytes / report.capacity_bytes)}) too much; {help_}"
-    )
+    return f"{missing}what would help: {', '.join(remedies)}"
+
+
+def print_gpus(reports: Sequence[PlanReport], prices: Sequence[float]) -> None:
+    """One row for each GPU; `prices`: none, or one for each."""
+    console = Console()
+    basis = reports[0].basis
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("GPU", "fits", "best strategy"):
+        table.add_column(name)
+    for name in ("peak memory\nof usable", "time per\nstep", f"time for\n{basis}", *(["cost"] if prices else [])):
+        table.add_column(name, justify="right", no_wrap=True)
+    for number, report in enumerate(reports):
+        best = report.best
+        smallest = min(report.strategies, key=lambda planned: planned.predicted_bytes)
+        shown = best or smallest
+        cells = [report.target, "no" if best is None else "yes", shown.description]
+        cells.append(f"{format_bytes(shown.predicted_bytes)} of {format_bytes(report.capacity_bytes)}")
+        if best is None:
+            enough = "" if report.enough is None else f"fits on {report.enough.layout}"
+            cells += [enough, "", *([""] if prices else [])]
+        else:
+            cells += [format_seconds(best.predicted_step_seconds), format_seconds(report.total_seconds)]
+            cells += [_cost(report, prices[number])] if prices else []
+        table.add_row(*cells, style="" if best is not None else "dim")
+    console.print(table)
+
+
+def _cost(report: PlanReport, price: float) -> str:
+    """`price`: of one GPU for an hour."""
+    return f"{price * (1 if report.best is None else report.best.gpus) * report.total_seconds / 3600:,.2f}"
 
 
 def print_peak(console: Console, peak: PeakBreakdown, capacity_bytes: int) -> None:
@@ -180,17 +213,53 @@ def command(
     recipe: Annotated[
         str | None,
         Argument(
-            metavar="RECIPE",
-            help="Library recipe, YAML file, run directory or Trainer script; or a data file, with --model.",
+            metavar="MODEL-or-RECIPE",
+            help="A model: a folder, or a name such as google/flan-t5-base or bert-base-uncased. Or a recipe: a "
+            "library name, a YAML file, a run directory, a Trainer script. Or a data file, with --model.",
         ),
     ] = None,
     overrides: OverridesArgument = None,
     task: TaskOption = None,
-    model: ModelOption = None,
-    gpu: Annotated[
-        str | None, Option(metavar="GPU", help="GPU to plan for, such as rtx3090 (default: this machine).")
+    model: Annotated[
+        str | None, Option("--model", help="Model, in place of the argument: a folder, or a name on the Hub.")
     ] = None,
-    gpus: Annotated[int, Option(metavar="N", help="Number of GPUs, such as --gpus 2.")] = 1,
+    data: Annotated[
+        str | None, Option("--data", metavar="FILE", help="Data to take the lengths from; default: they are assumed.")
+    ] = None,
+    gpu: Annotated[
+        list[str] | None,
+        Option(
+            metavar="GPU",
+            help="GPU to plan for, such as 'RTX 3090', a100-80 or 2xT4 (default: this machine). Several give a table.",
+        ),
+    ] = None,
+    all_gpus: Annotated[
+        bool, Option("--all-gpus", help="A table of all GPUs that are known, the fastest first.")
+    ] = False,
+    gpus: Annotated[int | None, Option(metavar="N", help="Number of GPUs, such as --gpus 2 (default: 1).")] = None,
+    batch: Annotated[int | None, Option(metavar="N", help="Global batch: examples per step (default: 32).")] = None,
+    source_tokens: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            help="Length of the longest source (default: from the data; without, 512, or 128 for an encoder).",
+        ),
+    ] = None,
+    target_tokens: Annotated[
+        int | None, Option(metavar="N", help="Length of the longest target (default: from the data; without, 64).")
+    ] = None,
+    optimizer: Annotated[str | None, Option(metavar="NAME", help="Optimizer: adamw (default) or adafactor.")] = None,
+    rows: Annotated[
+        int | None, Option(metavar="N", help="Rows to train on (default: those of the data; without, 10,000).")
+    ] = None,
+    epochs: Annotated[float | None, Option(metavar="N", help="Passes over the rows (default: 3).")] = None,
+    price: Annotated[
+        list[float] | None,
+        Option(
+            metavar="PRICE", help="Price of one GPU for an hour; the plan then has the cost. Once, or for each --gpu."
+        ),
+    ] = None,
+    check: Annotated[bool, Option("--check", help="Exit with code 1 if it does not fit, on any of the GPUs.")] = False,
     explain: Annotated[bool, Option("--explain", help="Show what the peak memory consists of.")] = False,
     what_if: Annotated[
         list[str] | None,
@@ -200,17 +269,9 @@ def command(
             "max_source_tokens=N and max_target_tokens=N, as if the longest text had N tokens. May be repeated.",
         ),
     ] = None,
-    source_tokens: Annotated[
-        int | None, Option(metavar="N", help="Length of the longest source, such as 512 (default: from the data).")
-    ] = None,
-    target_tokens: Annotated[
-        int | None, Option(metavar="N", help="Length of the longest target, such as 64 (default: from the data).")
-    ] = None,
     no_data: Annotated[
         bool,
-        Option(
-            "--no-data", help="Don't read the data: all texts have the lengths of --source-tokens and --target-tokens."
-        ),
+        Option("--no-data", help="Don't read the recipe's data: all texts have the lengths of the options above."),
     ] = False,
     as_json: Annotated[bool, Option("--json", help="Print the plan as JSON instead of text.")] = False,
     html: Annotated[
@@ -222,68 +283,122 @@ def command(
 ) -> None:
     """Predict memory and time without training, and choose the fastest strategy that fits.
 
-    Examples: seqfit plan demo; seqfit plan mine.yaml --gpu rtx3090 --gpus 2 --explain; seqfit plan mine.yaml --gpu t4
-    --what-if max_source_tokens=4096; seqfit plan my.csv --task qa --model google/mt5-small --gpu t4
+    Examples: seqfit plan google/flan-t5-large --gpu t4; seqfit plan demo; seqfit plan mine.yaml --gpu rtx3090 --gpus 2
+    --explain; seqfit plan t5-base --gpu t4 --gpu "2x RTX 3090" --rows 50000; seqfit plan my.csv --task qa --model
+    google/mt5-small --gpu t4
     """
     from seqfit.inspection import read_given
-    from seqfit.planning import calibrate_machine
-    from seqfit.planning.plan import plan
+    from seqfit.planning import calibrate_machine, plan_for_gpus
 
     if calibrate:
         with progress_bar() as progress:
             rates = calibrate_machine(progress)
         print_rates(rates)
-        if recipe is None:
+        if recipe is None and model is None and data is None:
             return
-    if recipe is None:
-        from seqfit.errors import RecipeError
-
-        raise RecipeError("no recipe is given", "a plan needs one", "Try seqfit plan demo")
+    if recipe is None and model is None and data is None:
+        raise RecipeError("no model or recipe is given", "a plan needs one", "Try seqfit plan google/flan-t5-base")
     options: dict[str, Any] = {
-        "gpu": gpu,
         "gpus": gpus,
         "source_tokens": source_tokens,
         "target_tokens": target_tokens,
+        "rows": rows,
         "no_data": no_data,
     }
-    _check_lengths(options)
+    _check_counts({"batch": batch, "rows": rows, **options})
     further, changed_options = _read_changes(what_if or [], options)
-    _check_lengths(changed_options)
-    given = read_given(recipe, overrides or (), task=task, model=model, command="plan")
-    for note in given.notes:
+    _check_counts(changed_options)
+    names = _list_gpus(
+        gpu or [], all_gpus=all_gpus, one_only={"--what-if": what_if, "--html": html, "--explain": explain}
+    )
+    prices = _read_prices(price or [], names)
+    asked = {"train.batch_examples": batch, "train.optimizer.name": optimizer, "train.epochs": epochs}
+    overrides = [*(f"{name}={value}" for name, value in asked.items() if value is not None), *(overrides or ())]
+    given = read_given(recipe, overrides, data=data, task=task, model=model, command="plan")
+    for note in () if given.without_data else given.notes:
         typer.echo(f"guessed: {note}", err=as_json)
+    for note in dict.fromkeys(_read_notes(names)):
+        typer.echo(note, err=as_json)
     with progress_bar() as progress:
-        report = plan(given, progress=progress, **options)
+        reports = plan_for_gpus(given, names, progress=progress, **options)
         changed = None
         if what_if:
             again = replace(given, overrides=(*given.overrides, *further))
-            changed = plan(again, progress=progress, **changed_options)
+            changed = plan_for_gpus(again, names, progress=progress, **changed_options)[0]
+    if all_gpus:
+        reports.sort(key=lambda report: (report.total_seconds, -report.capacity_bytes))
     if html is not None:
         from seqfit.reporting import write_plan_page
 
-        write_plan_page(report, html)
+        write_plan_page(reports[0], html)
     if as_json:
-        shown = report.to_json() if changed is None else {"plan": report.to_json(), "what_if": changed.to_json()}
+        shown: Any = reports[0].to_json() if len(reports) == 1 else [report.to_json() for report in reports]
+        shown = shown if changed is None else {"plan": shown, "what_if": changed.to_json()}
         typer.echo(json.dumps(shown, indent=2))
     else:
-        print_plan(report, explain=explain)
+        if len(reports) > 1:
+            print_gpus(reports, prices)
+        else:
+            train = given.format_command("train")
+            print_plan(reports[0], explain=explain, price=prices[0] if prices else None, train=train)
+        print_assumed([*(given.notes if given.without_data else ()), *reports[0].assumptions])
         if changed is not None:
-            print_difference(report, changed, what_if or [])
+            print_difference(reports[0], changed, what_if or [])
     if html is not None:
         typer.echo(html, err=as_json)
-    if report.chosen is None:
+    if check and any(report.best is None for report in reports):
         raise typer.Exit(1)
 
 
-def _check_lengths(options: dict[str, Any]) -> None:
-    """Before anything is read, which may take minutes."""
-    for name in ("source_tokens", "target_tokens"):
-        if options[name] is not None and options[name] < 1:
-            from seqfit.errors import PlanError
+def print_assumed(assumed: Sequence[str]) -> None:
+    if assumed:
+        Console().print(Text(f"assumed: {', '.join(assumed)}", style="dim"), soft_wrap=True)
 
+
+def _list_gpus(names: Sequence[str], *, all_gpus: bool, one_only: Mapping[str, object]) -> list[str | None]:
+    """None for this machine."""
+    several = all_gpus or len(names) > 1
+    unfit = [option for option, value in one_only.items() if value]
+    if several and unfit:
+        raise RecipeError(f"{unfit[0]} is given with several GPUs", "it shows one plan", "Name one GPU with --gpu")
+    if not all_gpus:
+        return list(names) or [None]
+    if names:
+        raise RecipeError("--all-gpus is given with --gpu", "it stands for all of them", "Leave one of them out")
+    return list(load_cards())
+
+
+def _read_prices(prices: list[float], names: Sequence[str | None]) -> list[float]:
+    """One for each GPU, or none."""
+    if len(prices) not in (0, 1, len(names)):
+        given = f"--price is given {len(prices)} times, and --gpu {len(names)} times"
+        raise RecipeError(
+            given, "a price is for one GPU, or for all", "Give one price, or one for each --gpu in its order"
+        )
+    if any(price < 0 or not math.isfinite(price) for price in prices):
+        raise RecipeError(f"--price is {prices[0]:g}", "a price is a number of 0 or more", "Give it as --price 1.20")
+    return prices * len(names) if len(prices) == 1 else prices
+
+
+def _read_notes(names: Sequence[str | None]) -> Iterator[str]:
+    """Which card was taken for a name that fits several."""
+    for name in names:
+        if name is not None and name.lower() != "cpu" and (note := read_gpu(name).note):
+            yield note
+
+
+def _check_counts(options: Mapping[str, Any]) -> None:
+    """Before anything is read, which may take minutes."""
+    rules = {
+        "source_tokens": ("a text has at least one token", 64),
+        "target_tokens": ("a text has at least one token", 64),
+    }
+    rules |= {"batch": ("a step has at least one example", 32), "rows": ("training needs at least one row", 10_000)}
+    for name, (rule, example) in rules.items():
+        if options.get(name) is not None and options[name] < 1:
             flag = f"--{name.replace('_', '-')}"
-            rule = "a text has at least one token"
-            raise PlanError(f"{flag} is {options[name]}", rule, f"Give a length of 1 or more: {flag} 64")
+            what = "length" if "tokens" in name else "number"
+            raise PlanError(f"{flag} is {options[name]}", rule, f"Give a {what} of 1 or more: {flag} {example}")
 
 
 def _read_changes(changes: list[str], options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:

@@ -1,7 +1,9 @@
 from seqfit.hardware.cards import Card as Card
+from seqfit.hardware.cards import GpuChoice as GpuChoice
 from seqfit.hardware.cards import find_card as find_card
 from seqfit.hardware.cards import load_cards as load_cards
 from seqfit.hardware.cards import match_card as match_card
+from seqfit.hardware.cards import read_gpu as read_gpu
 from seqfit.hardware.probe import Driver as Driver
 from seqfit.hardware.probe import Gpu as Gpu
 from seqfit.hardware.probe import Machine as Machine

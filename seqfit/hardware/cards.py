@@ -4,9 +4,13 @@ Names are compared without vendor, series, punctuation and 'GB', so that these a
 
     rtx3090   RTX 3090   rtx-3090   3090   NVIDIA GeForce RTX 3090
 
-A key is made of parts, `a100-80-sxm`. Its first parts are enough where they leave one card: `rtx4060ti` is
-`rtx4060ti-16`; `a100` could be four and is refused with their names. Where only the form factor is open, an alias
-chooses the module that servers have: `a100-80` is `a100-80-sxm`.
+A name has a model, and may have a memory size and a form factor, in any order: `a100-80-sxm`, `A100 SXM4 80GB`. What is
+enough to leave one card is enough: `rtx4060ti` is `rtx4060ti-16`; `a100` could be four and is refused with their names.
+Where only the form factor is open, an alias chooses the module that servers have: `a100-80` is `a100-80-sxm`. A plan
+says what it took and so takes the first of several (`read_gpu`): the table has the commonest first. It may also be for
+a number of GPUs:
+
+    2x RTX 3090   ->   GpuChoice(rtx3090, 2)            A100   ->   GpuChoice(a100-40-sxm, None, "A100 is read as ...")
 
 `python -m seqfit.hardware.cards` prints the table as docs/hardware.md holds it.
 """
@@ -35,6 +39,9 @@ _PCIE_LANE_BYTES_PER_SECOND = {"3.0": 8e9 / 8 * 128 / 130, "4.0": 16e9 / 8 * 128
 _NOISE = r"nvidia|geforce|tesla|quadro|amd|instinct|generation|rtx|gtx|[^a-z0-9]"
 _MEMORY_UNIT = r"(?<=12|16|24|32|40|48|80|96)g(i?b)?"  # of A10G the g stays
 _SAME_MEMORY = 0.05  # drivers differ by 3%, the 3080's two sizes by 20%
+_RESERVED = 0.08  # of the memory on the box that no driver shows: 1/16 for ECC
+_SIZES = {"10", "11", "12", "16", "24", "32", "40", "48", "64", "80", "96", "141", "192"}  # GB; written without a unit
+_COUNTED = re.compile(r"\s*(\d{1,4})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -131,25 +138,72 @@ def plain_card_name(name: str) -> str:
 
 def find_card(name: str) -> Card:
     """Raises PlanError with the closest names where none or several match."""
+    matching = _find_named(name)
+    if len(matching) > 1:
+        keys = ", ".join(card.key for card in matching)
+        raise PlanError(f"'{name}' could be {keys}", "they differ in memory or speed", "Give one of these names")
+    return matching[0]
+
+
+@dataclass(frozen=True)
+class GpuChoice:
+    """What `--gpu` names: a card, how many of them (None: not said), and which one was taken where several fit."""
+
+    card: Card
+    count: int | None
+    note: str = ""
+
+
+def read_gpu(text: str) -> GpuChoice:
+    """As people write it. Raises PlanError where no card fits."""
+    counted = _COUNTED.fullmatch(text)
+    count, name = (int(counted[1]), counted[2]) if counted else (None, text.strip())
+    card = _find_named(name)[0]
+    others = [other.key for other in _find_by_parts(name) if other is not card]
+    note = f"'{name}' is read as {card.key}, the commonest; others are {', '.join(others)}" if others else ""
+    return GpuChoice(card, count, note)
+
+
+def _find_named(name: str) -> list[Card]:
+    """At least one: the exact one, or all that fit, in the table's order."""
     wanted = plain_card_name(name)
     cards = load_cards()
     exact = [card for card in cards.values() if wanted in {plain_card_name(each) for each in (card.key, *card.aliases)}]
-    matching = exact or [card for card in cards.values() if wanted == plain_card_name(card.name)]
-    matching = matching or [card for card in cards.values() if wanted in _leading_pieces(card.key)]
-    if len(matching) == 1:
-        return matching[0]
-    if matching:
-        keys = ", ".join(card.key for card in matching)
-        raise PlanError(f"'{name}' could be {keys}", "they differ in memory or speed", "Give one of these names")
+    named = exact or [card for card in cards.values() if wanted == plain_card_name(card.name)]
+    if matching := named or _find_by_parts(name):
+        return matching
     plain = {plain_card_name(key): key for key in cards}  # with a common 'rtx' everything would be close
     close = [plain[found] for found in difflib.get_close_matches(wanted, plain, n=3, cutoff=0.6)]
     advice = f"Did you mean {' or '.join(close)}?" if close else "Give one of these names"
     raise PlanError(f"'{name}' is not in the table of GPUs", f"known are {', '.join(cards)}", advice)
 
 
-def _leading_pieces(key: str) -> set[str]:
-    pieces = key.split("-")
-    return {plain_card_name("".join(pieces[:count])) for count in range(1, len(pieces))} - {""}
+def _find_by_parts(name: str) -> list[Card]:
+    """All cards of a model that have the memory and the form factor of a name, if it has them."""
+    model, size, form = _split_name(name)
+    return [card for card in load_cards().values() if model and _fits(card, model, size, form)]
+
+
+def _fits(card: Card, model: str, size: int | None, form: str) -> bool:
+    found = re.search("sxm|pcie", f"{card.key} {card.name}".lower())
+    same_form = not form or found is None or found[0] == form
+    size_bytes = None if size is None else size * 2**30
+    same_size = size_bytes is None or (1 - _RESERVED) * size_bytes <= card.memory_bytes <= 1.01 * size_bytes
+    return _split_name(card.key)[0] == model and same_form and same_size
+
+
+def _split_name(name: str) -> tuple[str, int | None, str]:
+    """Model, memory in GB, form factor: 'A100-SXM4-80GB' -> ('a100', 80, 'sxm')."""
+    model, size, form = "", None, ""
+    for word in re.findall(r"\d+ +g(?:i?b)?\b|[a-z0-9]+", name.lower()):
+        memory = re.fullmatch(r"(\d+) *(?:g|gb|gib)", word)
+        if memory or (model and word in _SIZES):
+            size = int(memory[1] if memory else word)
+        elif re.fullmatch(r"sxm\d?|pcie", word):
+            form = word[:3] if word.startswith("sxm") else word
+        elif not re.fullmatch(r"hbm\d?e?", word):
+            model += plain_card_name(word)
+    return model, size, form
 
 
 def match_card(name: str, memory_bytes: int) -> Card | None:

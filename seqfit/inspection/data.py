@@ -7,6 +7,7 @@ In: a command-line argument or a Python object, and the options --data, --task a
     read_given("my.csv", model="google/mt5-small", task="qa")  Given({"model": ..., "task": ...}, name="my", notes=...)
     read_given(None, data=frame, model=..., task="qa")         the same, with data.path in the cache
     read_given("train.py", command="plan")                     Given({...}, name="train", script=...), converted
+    read_given("google/flan-t5-base", command="plan")          Given({"model": ..., "task": ...}, without_data=True)
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from seqfit.conversion import Conversion, convert
 from seqfit.errors import DataError, RecipeError, SeqfitError
-from seqfit.inspection.guess import guess_recipe
+from seqfit.inspection.guess import guess_for_model, guess_recipe
 from seqfit.inspection.in_memory import is_in_memory, store_data
+from seqfit.model_configs import find_known_model
 from seqfit.recipe import Recipe, SourceRecipe, apply_overrides, is_script, resolve
 from seqfit.system import quote
 from seqfit.validation import load_checked_recipe
@@ -51,6 +53,7 @@ class Given:
     model: str | None = None
     notes: tuple[str, ...] = ()
     script: Conversion | None = None  # the Trainer script that the recipe was converted from
+    without_data: bool = False  # a model alone, for a plan
 
     @property
     def place(self) -> Path | None:
@@ -60,7 +63,9 @@ class Given:
     def format_command(self, name: str) -> str:
         """A subcommand with everything that is given, and an example model if none is."""
         argv = ["seqfit", name]
-        if self.data is None:
+        if self.without_data:
+            argv += ["--data", "FILE", "--model", str(self.model)]
+        elif self.data is None:
             argv += [str(self.recipe)] if self.place is not None else ["RECIPE"]
         else:
             argv += ["--data", self.data] if name == "train" else [self.data]
@@ -77,9 +82,15 @@ def read_given(
     model: str | None = None,
     command: str = "train",
 ) -> Given:
-    """The input of a command; without a recipe one is guessed, which needs a model."""
+    """The input of a command; without a recipe one is guessed, which needs a model. A plan may be for a model alone."""
     if isinstance(recipe, Given):
         return recipe
+    if command == "plan":
+        recipe, model = _take_model(recipe, model)
+        if recipe is None and data is None and model is not None:
+            values = guess_for_model(model, task)
+            notes = () if task is not None else (f"task {values['task']['name']} (--task)",)
+            return Given(values, tuple(overrides), "model", None, task, model, notes, without_data=True)
     found = find_given(recipe, overrides, data=data, task=task, model=model, command=command)
     if found.data is not None and found.model is None:
         raise RecipeError(
@@ -88,6 +99,20 @@ def read_given(
             f"Add one, for example: {found.format_command(command)}",
         )
     return guess_given(found)
+
+
+def _take_model(recipe: RecipeLike | Data | None, model: str | None) -> tuple[RecipeLike | Data | None, str | None]:
+    """A model may stand in the place of a recipe, and a known one may lack its owner."""
+    if isinstance(recipe, str | Path) and not is_script(recipe):
+        found = resolve(recipe, ("recipe", "run", "data", "folder", "model", "known", "hub"), "plan")
+        if found.kind in ("model", "known") and model is not None:
+            raise RecipeError(
+                f"'{recipe}' is a model, and --model is {model}", "A plan is for one model", "Leave one of them out"
+            )
+        if found.kind in ("model", "known") or (found.kind == "hub" and model is None):
+            return None, str(found.path)
+    known = None if model is None or Path(model).exists() else find_known_model(model)
+    return recipe, model if known is None else known.name
 
 
 def find_given(

@@ -28,6 +28,7 @@ from seqfit.inspection.second_look import find_deciding_column, find_labels, fin
 from seqfit.inspection.task_guess import TASKS, TaskGuess, Unsure
 from seqfit.inspection.text_language import find_language
 from seqfit.inspection.text_readings import Hints
+from seqfit.model_configs import find_known_model
 from seqfit.paths import require_file
 from seqfit.recipe import SPLITS, SourceRecipe, TaskRecipe, apply_overrides, report_mistakes, validate_part
 from seqfit.system import quote
@@ -224,6 +225,19 @@ def _hint(source: SourceRecipe) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
+def guess_for_model(model: str, task: str | None) -> dict[str, Any]:
+    """A recipe without data, for a plan: the rows are never read."""
+    kind, reason = _guess_kind(model)
+    name = _check_task(task) or ("classify" if kind == "classifier" else "generate")
+    _check_kind(model, kind, reason, name)
+    labels = {"labels": ["0", "1"]} if name in ("classify", "multilabel") else {}
+    return {
+        "model": {"path" if Path(model).is_dir() else "name": model, "kind": kind},
+        "task": {"name": name, "source": "{source}", "target": "{target}", **labels},
+        "data": {"path": "no data", "label": "no data"},
+    }
+
+
 def _locate(data: str) -> dict[str, Any]:
     """A path if it exists or looks like one, else a Hub name."""
     looks_like_path = data.startswith((".", "/", "~")) or bool(Path(data).suffix) or data.count("/") != 1
@@ -248,6 +262,8 @@ def _find_language(values: Mapping[str, Any], rows: list[TemplateRow]) -> str | 
 def _guess_kind(model: str | None) -> tuple[str, str]:
     config = Path(model or "").expanduser() / "config.json"
     name, reason, has_decoder = model or "", "by its name", False
+    if not config.is_file() and (known := find_known_model(name)) is not None:
+        return known.kind, f"its config says {known.config['model_type']}"
     if model is not None and config.is_file():
         values = json.loads(config.read_text("utf-8"))
         name, has_decoder = str(values.get("model_type", "")), bool(values.get("is_encoder_decoder"))

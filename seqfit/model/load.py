@@ -9,6 +9,7 @@ UMT5 are matrices of their own. Loading weights handles that; two cases are corr
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,10 +30,11 @@ from transformers import (
 )
 
 from seqfit import hub
-from seqfit.errors import ModelError
+from seqfit.errors import ModelError, did_you_mean
 from seqfit.hub import is_path, is_remote_code_trusted, use_hub
 from seqfit.model.families.family import family_of, list_tested_types
 from seqfit.model.families.refused import REFUSED
+from seqfit.model_configs import find_known_model, load_known_models
 from seqfit.recipe import ModelRecipe
 from seqfit.system import quiet_transformers
 from seqfit.tasks import ClassifierHead
@@ -64,8 +66,9 @@ class ModelConfig:
     auto: Any  # transformers' Auto class of the recipe's kind
 
     @classmethod
-    def load(cls, model: ModelRecipe, head: ClassifierHead | None = None) -> ModelConfig:
-        config, raw = _load_config(model)
+    def load(cls, model: ModelRecipe, head: ClassifierHead | None = None, *, may_be_known: bool = False) -> ModelConfig:
+        """`may_be_known`: for a plan, which needs no weights, the config that comes with seqfit will do."""
+        config, raw = _load_config(model, may_be_known=may_be_known)
         if model.kind == "text-to-text" and not config.is_encoder_decoder:
             raise ModelError(
                 f"'{model.location}' is a {config.model_type} model without a decoder",
@@ -118,7 +121,8 @@ def check_vocabulary(embeddings: int, tokenizer: PreTrainedTokenizerBase, recipe
         )
 
 
-def _load_config(model: ModelRecipe) -> tuple[PreTrainedConfig, dict[str, Any]]:
+def _load_config(model: ModelRecipe, *, may_be_known: bool = False) -> tuple[PreTrainedConfig, dict[str, Any]]:
+    """From the first that has it: the folder; the Hub, or offline its cache; where that will do, seqfit itself."""
     field = "model.path" if model.path else "model.name"
     _find_files(model.location, field, needed=lambda folder: (folder / "config.json").is_file(), what="config.json")
     with quiet_transformers():
@@ -126,10 +130,14 @@ def _load_config(model: ModelRecipe) -> tuple[PreTrainedConfig, dict[str, Any]]:
             raw, _ = PreTrainedConfig.get_config_dict(model.location)
             return AutoConfig.from_pretrained(model.location, trust_remote_code=is_remote_code_trusted()), raw
         except (OSError, ValueError, KeyError) as error:
+            known = find_known_model(model.location) if may_be_known and model.path is None else None
+            if known is not None and isinstance(error, OSError):
+                return AutoConfig.for_model(**copy.deepcopy(dict(known.config))), dict(known.config)
             raise ModelError(
                 f"{field} is '{model.location}', and its config does not load ({_first_line(error)})",
                 hub.RULE,
                 hub.ADVICE,
+                hint=did_you_mean(model.location, load_known_models()),
             ) from error
 
 

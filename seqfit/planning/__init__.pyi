@@ -9,10 +9,10 @@ from seqfit.planning.cluster_prediction import ClusterPrediction as ClusterPredi
 from seqfit.planning.cluster_prediction import predict_cluster as predict_cluster
 from seqfit.planning.fake_step import compare_peaks as compare_peaks
 from seqfit.planning.plan import calibrate_machine as calibrate_machine
+from seqfit.planning.plan import plan_for_gpus as plan_for_gpus
 from seqfit.planning.plan import predict_layout as predict_layout
 from seqfit.planning.prediction import RunPrediction as RunPrediction
 from seqfit.planning.prediction import predict_run as predict_run
 from seqfit.planning.report import PeakBreakdown as PeakBreakdown
-from seqfit.planning.report import PlannedStrategy as PlannedStrategy
 from seqfit.planning.report import PlanReport as PlanReport
 from seqfit.planning.timing import Rates as Rates

@@ -122,7 +122,7 @@ def _describe_result(func: Any, output: Any, tensors: list[FakeTensor]) -> _Form
         if storage._cdata == tensor.untyped_storage()._cdata:
             if not func.is_view:
                 raise _NotSimple
-            return _replace(form, place, offset=output.storage_offset())
+            return _replace(form, place, offset=int(output.storage_offset()))
     needed = 1 + sum((size - 1) * step for size, step in zip(form.shape, form.stride, strict=True))
     if output.storage_offset() or storage.nbytes() != (needed if output.numel() else 0) * output.element_size():
         raise _NotSimple

@@ -10,8 +10,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from seqfit.cache import JsonCache
-from seqfit.hardware import Card, find_card, probe_machine
-from seqfit.inspection import Data, RecipeLike, read_given
+from seqfit.errors import PlanError
+from seqfit.hardware import Card, probe_machine, read_gpu
+from seqfit.inspection import Data, Given, RecipeLike, read_given
+from seqfit.planning.report import AssumedLengths, find_plan, plan_key, stamp_experience, store_plan
 from seqfit.recipe import Recipe, load_recipe
 
 if TYPE_CHECKING:
@@ -30,45 +32,91 @@ def plan(
     task: str | None = None,
     model: str | None = None,
     gpu: str | None = None,
-    gpus: int = 1,
+    gpus: int | None = None,
     source_tokens: int | None = None,
     target_tokens: int | None = None,
+    rows: int | None = None,
     no_data: bool = False,
     progress: Progress | None = None,
 ) -> PlanReport:
     """Memory and time of training this recipe on a GPU or on this machine, and the fastest strategy that fits.
 
-    Without a recipe one is guessed from `data` (a path, a DataFrame and the like), `task` and `model`.
+    Without a recipe one is guessed from `data` (a path, a DataFrame and the like), `task` and `model`; of a model
+    alone, lengths and rows are assumed. `gpu` may name a number of them, "2x RTX 3090". `report.answer` is a sentence.
     """
     given = read_given(recipe, overrides, data=data, task=task, model=model, command="plan")
-    loaded = load_recipe(given.recipe, given.overrides)
-    if gpu is not None and gpu.lower() != "cpu":
-        find_card(gpu)  # an unknown one is reported before torch is imported
-    from seqfit.planning.report import find_plan, plan_key, stamp_experience, store_plan
+    return plan_for_gpus(
+        given,
+        [gpu],
+        gpus,
+        source_tokens=source_tokens,
+        target_tokens=target_tokens,
+        rows=rows,
+        no_data=no_data,
+        progress=progress,
+    )[0]
 
-    options: dict[str, Any] = {"gpu": gpu, "gpus": gpus, "lengths": (source_tokens, target_tokens, no_data)}
-    if gpu is None:
+
+def plan_for_gpus(
+    given: Given,
+    names: Sequence[str | None],
+    gpus: int | None = None,
+    *,
+    source_tokens: int | None = None,
+    target_tokens: int | None = None,
+    rows: int | None = None,
+    no_data: bool = False,
+    progress: Progress | None = None,
+) -> list[PlanReport]:
+    """One for each name, None for this machine. Stored ones are read; what runs alike on several is traced once."""
+    loaded = load_recipe(given.recipe, given.overrides)
+    places = [_read_place(name, gpus) for name in names]
+    assumed = AssumedLengths(source_tokens, target_tokens, no_data or given.without_data, rows)
+    keys = [plan_key(loaded, _list_options(card, count, assumed)) for card, count in places]
+    found = {key: report for key in keys if (report := find_plan(key)) is not None}
+    missing = {key: place for key, place in zip(keys, places, strict=True) if key not in found}
+    if missing:
+        # These import torch: a recipe's mistakes are reported, and stored plans found, before.
+        from seqfit.planning.request import make_plans
+        from seqfit.planning.target import find_target
+
+        targets = [find_target(card, count) for card, count in missing.values()]
+        reports = make_plans(loaded, targets, assumed, progress or (lambda *_: None))
+        for key, report in zip(missing, reports, strict=True):
+            store_plan(key, report)
+            found[key] = report
+    return [found[key] for key in keys]
+
+
+def _read_place(name: str | None, gpus: int | None) -> tuple[str | None, int]:
+    """Key of the card, 'cpu', or None for this machine; and how many."""
+    if gpus is not None and gpus < 1:
+        raise PlanError(f"--gpus is {gpus}", "a plan needs at least one GPU", "Give 1 or more")
+    if name is None or name.lower() == "cpu":
+        return name, gpus or 1
+    choice = read_gpu(name)
+    if choice.count == 0:
+        raise PlanError(f"--gpu is '{name}'", "a plan needs at least one GPU", "Give 1 or more")
+    if None not in (choice.count, gpus) and choice.count != gpus:
+        rule = "they name different numbers of GPUs"
+        raise PlanError(f"--gpu is '{name}', and --gpus is {gpus}", rule, "Leave --gpus out, or the number in --gpu")
+    return choice.card.key, choice.count or gpus or 1
+
+
+def _list_options(card: str | None, count: int, assumed: AssumedLengths) -> dict[str, Any]:
+    """Whatever a plan depends on, besides the recipe."""
+    options: dict[str, Any] = {"gpu": card, "gpus": count, "lengths": asdict(assumed)}
+    if card is None:
         machine = probe_machine()
         gpus_here = [(found.name, found.free_bytes // 2**30) for found in machine.gpus]
         options["machine"] = (machine.processor, machine.cores, machine.memory_bytes, gpus_here)
         options["experience"] = stamp_experience()
-    key = plan_key(loaded, options)
-    report = find_plan(key)
-    if report is None:
-        # These import torch: a recipe's mistakes are reported, and stored plans found, before.
-        from seqfit.planning.request import AssumedLengths, make_plan
-        from seqfit.planning.target import find_target
-
-        target = find_target(gpu, gpus)
-        assumed = AssumedLengths(source_tokens, target_tokens, no_data)
-        report = make_plan(loaded, target, assumed, progress or (lambda *_: None))
-        store_plan(key, report)
-    return report
+    return options
 
 
 def predict_layout(recipe: Recipe, card: Card | None, count: int) -> LayoutPrediction:
     """The recipe's own strategy on so many GPUs, or without a card on this machine's CPU; cached as plans are."""
-    from seqfit.planning.report import LayoutPrediction, plan_key, stamp_experience
+    from seqfit.planning.report import LayoutPrediction
 
     options: dict[str, Any] = {"comparison": [None if card is None else card.key, count]}
     if card is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -17,8 +18,19 @@ from typing import Any
 
 from seqfit.cache import JsonCache, cache_root
 from seqfit.recipe import Recipe
+from seqfit.units import format_bytes, format_seconds
 
-_PLANS = JsonCache("plans", version=2)
+_PLANS = JsonCache("plans", version=3)
+
+
+@dataclass(frozen=True)
+class AssumedLengths:
+    """Lengths and number of rows to plan for instead of the data's; None: the data's, or without them a default."""
+
+    source_tokens: int | None = None
+    target_tokens: int | None = None
+    without_data: bool = False
+    rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -33,6 +45,12 @@ class PlannedStrategy:
     overrides: list[str]  # of the recipe, to be pasted
     why_not: str = ""  # it was not chosen
     by_formula: bool = False  # several GPUs, computed from the trace of one
+    gpus: int = 1
+
+    @property
+    def description(self) -> str:
+        """'bf16 with gradient checkpointing (every block)', 'fp32 on ddp x 2'."""
+        return self.label.replace(", ", " with ", 1) + (f" on {self.layout}" if self.by_formula else "")
 
 
 @dataclass(frozen=True)
@@ -82,6 +100,38 @@ class PlanReport:
     pareto: list[PlannedStrategy]  # on one GPU: no other is both faster and smaller
     refused: list[Refusal]
     events: list[str]
+    basis: str = "your data"  # what the total time is for
+    assumptions: list[str] = field(default_factory=list)  # what was not given, with the option that gives it
+    enough: PlannedStrategy | None = None  # where nothing fits: on the fewest of these GPUs that hold it, by formula
+
+    @property
+    def best(self) -> PlannedStrategy | None:
+        """The chosen strategy; where none is, the fastest on several GPUs that fits by formula."""
+        fitting = [one for one in self.strategies if one.fits and one.by_formula]
+        return self.chosen or min(fitting, key=lambda one: one.predicted_step_seconds, default=None)
+
+    @property
+    def answer(self) -> str:
+        """One sentence: whether it fits, how, the memory, the time."""
+        best = self.best
+        if best is None:
+            closest = min(self.strategies, key=lambda planned: planned.predicted_bytes)
+            name = f"{closest.description} in micro-batches of {closest.micro_batch_tokens} tokens"
+            sizes = _of(closest.predicted_bytes, self.capacity_bytes)
+            sizes += " without the allocator's fragmentation" if closest.fits else ""
+            where = ""
+            if self.enough is not None:
+                each = f"{format_bytes(self.enough.predicted_bytes)} each, by formula"
+                where = f"{self.enough.gpus} of these GPUs would hold it ({self.enough.layout}, {each})"
+            return f"Does not fit: {'; '.join(filter(None, [f'the smallest, {name}, needs {sizes}', where]))}."
+        memory = _of(best.predicted_bytes, self.capacity_bytes) + (" per GPU" if best.by_formula else "")
+        times = f"{format_seconds(best.predicted_step_seconds)} per step, {format_seconds(self.total_seconds)}"
+        return f"Fits: {best.description}, {memory}, {times} for {self.basis}."
+
+    @property
+    def total_seconds(self) -> float:
+        """Of the whole training, by the best strategy; infinite where nothing fits."""
+        return math.inf if self.best is None else self.best.predicted_step_seconds * self.total_steps
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -92,7 +142,7 @@ class PlanReport:
         return cls(
             **{
                 **stored,
-                **{name: stored[name] and PlannedStrategy(**stored[name]) for name in ("chosen", "stated")},
+                **{name: stored[name] and PlannedStrategy(**stored[name]) for name in ("chosen", "stated", "enough")},
                 "peak": peak and PeakBreakdown(**{**peak, "parts": [_read_part(part) for part in peak["parts"]]}),
                 **{name: [PlannedStrategy(**one) for one in stored[name]] for name in ("strategies", "pareto")},
                 "refused": [Refusal(**one) for one in stored["refused"]],
@@ -108,6 +158,13 @@ class LayoutPrediction:
     fits: bool
     reason: str  # why it does not fit
     parts: dict[str, int]  # of tensors at the peak, by category; empty where ranks have different rows
+
+
+def _of(size_bytes: int, capacity_bytes: int) -> str:
+    """'18.2 of 23.6 GiB'."""
+    size, capacity = format_bytes(size_bytes), format_bytes(capacity_bytes)
+    same_unit = size.split(" ")[1] == capacity.split(" ")[1]
+    return f"{size.split(' ')[0] if same_unit else size} of {capacity}"
 
 
 def _read_part(stored: dict[str, Any]) -> MemoryPart:

@@ -5,19 +5,21 @@ In: a recipe, a target, assumed lengths. Out: a `PlanReport`. No weights are rea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from seqfit.data import Loader, PreparedData, prepare_data
-from seqfit.errors import PlanError
-from seqfit.model import ModelConfig, build_text_encoder, load_position_limit, load_tokenizer
+from seqfit.errors import ModelError, PlanError
+from seqfit.model import ModelConfig, build_text_encoder, family_of, load_position_limit, load_tokenizer
 from seqfit.parallel import padding_limits
 from seqfit.planning.candidates import list_layouts
-from seqfit.planning.cluster import ONE_GPU
+from seqfit.planning.cluster import ONE_GPU, GpuLayout
 from seqfit.planning.memory import explain_peak
-from seqfit.planning.report import PeakBreakdown, PlannedStrategy, PlanReport
-from seqfit.planning.search import Plan, PlanCandidate, PlanRequest, predict_strategy, search
+from seqfit.planning.report import AssumedLengths, PeakBreakdown, PlannedStrategy, PlanReport
+from seqfit.planning.search import Plan, PlanCandidate, PlanRequest, Traces, predict_strategy, search
 from seqfit.planning.shape import Workload, assume_workload
 from seqfit.planning.target import Target
 from seqfit.progress import Progress
@@ -32,28 +34,53 @@ _OFFLOAD_STATED = "The recipe's strategy offloads weights to the host, which nee
 _CPU = "CPU"  # the layout of a plan without a GPU
 
 
-@dataclass(frozen=True)
-class AssumedLengths:
-    """Lengths to plan for instead of the data's; None: the data's."""
-
-    source_tokens: int | None = None
-    target_tokens: int | None = None
-    without_data: bool = False
+# What is assumed where nothing is given. Lengths as in summarization; GLUE's of an encoder.
+_SOURCE_TOKENS, _TARGET_TOKENS, _CLASSIFIED_TOKENS, _ROWS = 512, 64, 128, 10_000
+_MANY_GPUS = 16  # to which a plan looks for enough of them
 
 
 def make_plan(
     recipe: Recipe, target: Target, assumed: AssumedLengths, progress: Progress = lambda *_: None
 ) -> PlanReport:
     """The best strategy on this target; where the recipe states one, also what that needs."""
+    return next(make_plans(recipe, [target], assumed, progress))
+
+
+def make_plans(
+    recipe: Recipe, targets: Iterable[Target], assumed: AssumedLengths, progress: Progress = lambda *_: None
+) -> Iterator[PlanReport]:
+    """One for each target; what runs alike on several of them is traced once."""
     stated = None if recipe.strategy is None else load_strategy(recipe)
-    if stated is not None and target.count == 1:
-        check_processes(stated, 1)
-    request = build_request(recipe, target, assumed, progress=progress)
-    predicted = None if stated is None or stated.offload else _predict_stated(request, stated)
-    plan = search(request, progress)
-    if stated is not None and stated.offload:
-        plan = replace(plan, events=[*plan.events, _OFFLOAD_STATED])
-    return summarise_plan(request, plan, predicted)
+    request, traces = None, Traces()
+    for target in targets:
+        if stated is not None and target.count == 1:
+            check_processes(stated, 1)
+        if request is None:
+            request = build_request(recipe, target, assumed, progress=progress)
+        request = replace(request, target=target, layouts=_list_layouts(target, target.count))
+        predicted = None if stated is None or stated.offload else _predict_stated(request, stated)
+        plan = search(request, progress, traces=traces)
+        if stated is not None and stated.offload:
+            plan = replace(plan, events=[*plan.events, _OFFLOAD_STATED])
+        report = summarise_plan(request, plan, predicted)
+        if report.best is None and target.kind == "gpu":
+            report = replace(report, enough=_find_enough(request, traces))
+        yield replace(
+            report, basis=_describe_basis(recipe, assumed), assumptions=_list_assumed(recipe, request, assumed)
+        )
+
+
+def _find_enough(request: PlanRequest, traces: Traces) -> PlannedStrategy | None:
+    """The fastest strategy on the fewest GPUs that fits by formula."""
+    more = replace(request, layouts=_list_layouts(request.target, _MANY_GPUS))
+    found = search(more, traces=traces, verify=False).best_of_each
+    fitting = [candidate for candidate in found if candidate.fits and candidate.layout != ONE_GPU]
+    best = min(fitting, key=lambda one: (one.layout.count, one.step_seconds), default=None)
+    return None if best is None else _plan_candidate(request, best)
+
+
+def _list_layouts(target: Target, count: int) -> tuple[GpuLayout, ...]:
+    return list_layouts(count) if target.kind == "gpu" else (ONE_GPU,)
 
 
 def build_request(
@@ -66,10 +93,10 @@ def build_request(
     progress: Progress = lambda *_: None,
 ) -> PlanRequest:
     """What the search needs, from files. `data` and the tokens that trimming keeps are given if they are known."""
-    model_config = ModelConfig.load(recipe.model, head_of(recipe.task))
+    model_config = ModelConfig.load(recipe.model, head_of(recipe.task), may_be_known=True)
     trims = recipe.model.trim_vocabulary is not None or "trim" in recipe.allow
     if data is None and not assumed.without_data:
-        tokenizer = load_tokenizer(recipe.model)
+        tokenizer = _load_tokenizer(recipe)
         limit = load_position_limit(recipe.model)
         encoder = build_text_encoder(tokenizer)
         data = prepare_data(recipe, tokenizer, ("train",), encoder=encoder, position_limit=limit, progress=progress)
@@ -86,12 +113,22 @@ def build_request(
         train=recipe.train,
         allow=tuple(recipe.allow),
         fixed={},
-        workload=_find_workload(recipe, assumed, data),
+        workload=_find_workload(
+            recipe, assumed, data, family_of(model_config.config).max_positions(model_config.config)
+        ),
         target=target,
         limits=padding_limits(recipe),
         kept_tokens=kept_tokens if recipe.model.trim_vocabulary is None else None,
-        layouts=list_layouts(target.count) if target.kind == "gpu" else (ONE_GPU,),
+        layouts=_list_layouts(target, target.count),
     )
+
+
+def _load_tokenizer(recipe: Recipe) -> PreTrainedTokenizerBase:
+    try:
+        return load_tokenizer(recipe.model)
+    except ModelError as error:
+        without = "Or plan without the data, by lengths: --no-data --source-tokens 512 --target-tokens 64"
+        raise ModelError(error.given, error.rule, f"{error.change.rstrip('.')}. {without}", hint=error.hint) from error
 
 
 def choose_precision_name(strategy: Strategy, target: Target, allow: tuple[str, ...]) -> str:
@@ -106,25 +143,6 @@ def summarise_plan(
 ) -> PlanReport:
     """A plan in plain values; `stated` is the prediction of the recipe's own strategy."""
     target, chosen = request.target, plan.chosen
-
-    def build(candidate: PlanCandidate, why_not: str = "") -> PlannedStrategy:
-        fields = candidate.strategy.model_dump(exclude_defaults=True, exclude={"name"})
-        overrides = [f"strategy.{name}={_shown(value)}" for name, value in fields.items()]
-        if candidate.variant.vocabulary is not None:
-            overrides.append("model.trim_vocabulary=data")
-        return PlannedStrategy(
-            label=candidate.variant.label,
-            layout=str(candidate.layout) if target.kind == "gpu" else _CPU,
-            micro_batch_tokens=candidate.strategy.micro_batch_tokens,
-            micro_batches=candidate.micro_batches,
-            predicted_bytes=candidate.total_bytes,
-            predicted_step_seconds=candidate.step_seconds,
-            fits=candidate.fits,
-            overrides=overrides,
-            why_not=why_not,
-            by_formula=candidate.layout != ONE_GPU,
-        )
-
     # The chosen one as it was verified, the others as the polynomials predict them.
     strategies = [
         chosen if chosen is not None and (item.variant, item.layout) == (chosen.variant, chosen.layout) else item
@@ -137,40 +155,105 @@ def summarise_plan(
         real_tokens_per_step=plan.real_tokens,
         total_steps=plan.total_steps,
         rates_source=plan.rates_source,
-        chosen=None if chosen is None else build(chosen),
+        chosen=None if chosen is None else _plan_candidate(request, chosen),
         stated=None if stated is None else stated[0],
         peak=plan.peak if stated is None else stated[1],
-        strategies=[build(candidate, _why_not(candidate, chosen)) for candidate in strategies],
-        pareto=[build(candidate) for candidate in plan.front if candidate.layout == ONE_GPU],
+        strategies=[_plan_candidate(request, candidate, _why_not(candidate, chosen)) for candidate in strategies],
+        pareto=[_plan_candidate(request, candidate) for candidate in plan.front if candidate.layout == ONE_GPU],
         refused=plan.refusals,
         events=plan.events,
     )
 
 
-def _find_workload(recipe: Recipe, assumed: AssumedLengths, data: PreparedData | None) -> Workload:
+def _plan_candidate(request: PlanRequest, candidate: PlanCandidate, why_not: str = "") -> PlannedStrategy:
+    fields = candidate.strategy.model_dump(exclude_defaults=True, exclude={"name"})
+    overrides = [f"strategy.{name}={_shown(value)}" for name, value in fields.items()]
+    if candidate.variant.vocabulary is not None:
+        overrides.append("model.trim_vocabulary=data")
+    return PlannedStrategy(
+        label=candidate.variant.label,
+        layout=str(candidate.layout) if request.target.kind == "gpu" else _CPU,
+        micro_batch_tokens=candidate.strategy.micro_batch_tokens,
+        micro_batches=candidate.micro_batches,
+        predicted_bytes=candidate.total_bytes,
+        predicted_step_seconds=candidate.step_seconds,
+        fits=candidate.fits,
+        overrides=overrides,
+        why_not=why_not,
+        by_formula=candidate.layout != ONE_GPU,
+        gpus=candidate.layout.count,
+    )
+
+
+def _find_workload(recipe: Recipe, assumed: AssumedLengths, data: PreparedData | None, limit: int | None) -> Workload:
+    """`limit`: the longest text that the model has positions for."""
     is_classifier = recipe.model.kind == "classifier"
-    if assumed.without_data:
-        if assumed.source_tokens is None or (assumed.target_tokens is None and not is_classifier):
+    for option, tokens in (("--source-tokens", assumed.source_tokens), ("--target-tokens", assumed.target_tokens)):
+        if limit is not None and tokens is not None and tokens > limit:
             raise PlanError(
-                "--no-data is given without lengths",
-                "a plan needs the lengths of the texts, from the data or from options",
-                "Add --source-tokens 512 --target-tokens 64",
+                f"{option} is {tokens}",
+                f"'{recipe.model.location}' has positions for {limit} tokens",
+                f"Give at most {limit}, or choose a model with relative positions, such as google/flan-t5-base",
             )
+    if assumed.without_data:
+        source_tokens, target_tokens = _choose_lengths(assumed, limit, is_classifier=is_classifier)
+        together = source_tokens + (0 if is_classifier else target_tokens)
+        examples = recipe.train.examples_per_step or max(1, (recipe.train.batch_tokens or 1) // together)
+        total_steps = _count_steps(recipe, assumed, (assumed.rows or _ROWS) / examples)
         return assume_workload(
-            recipe.train.examples_per_step or 1,
-            assumed.source_tokens,
-            assumed.target_tokens or 1,
-            is_classifier=is_classifier,
-            total_steps=recipe.train.steps or 1,
+            examples, source_tokens, target_tokens, is_classifier=is_classifier, total_steps=total_steps
         )
     assert data is not None
     split, train = data.splits["train"], recipe.train
     batch = {"batch_examples": train.examples_per_step, "batch_tokens": train.batch_tokens}
     steps = tuple(Loader.split_epoch(split, 0, **batch, seed=recipe.seed))  # in the order that training uses
     targets = np.zeros_like(split.target_lengths) if is_classifier else split.target_lengths
-    total_steps = train.steps or max(1, round(train.passes * len(steps)))
+    share = 1.0 if assumed.rows is None else assumed.rows / len(split.source_lengths)
+    total_steps = _count_steps(recipe, assumed, share * len(steps))
     workload = Workload(split.source_lengths, targets, steps, is_classifier, total_steps)
     return workload.with_longest(assumed.source_tokens, assumed.target_tokens)
+
+
+def _count_steps(recipe: Recipe, assumed: AssumedLengths, steps_per_epoch: float) -> int:
+    """Rows that are given count more than the recipe's number of steps, which is for its own data."""
+    if recipe.train.steps is not None and assumed.rows is None:
+        return recipe.train.steps
+    return max(1, round(recipe.train.passes * max(1.0, steps_per_epoch)))
+
+
+def _choose_lengths(assumed: AssumedLengths, limit: int | None, *, is_classifier: bool) -> tuple[int, int]:
+    longest = limit or _SOURCE_TOKENS
+    source_tokens = assumed.source_tokens or min(_CLASSIFIED_TOKENS if is_classifier else _SOURCE_TOKENS, longest)
+    return source_tokens, assumed.target_tokens or min(_TARGET_TOKENS, longest)
+
+
+def _describe_basis(recipe: Recipe, assumed: AssumedLengths) -> str:
+    if assumed.rows is None and recipe.train.steps is not None:
+        return f"{recipe.train.steps:,} steps"
+    if assumed.rows is None and not assumed.without_data:
+        return "your data"
+    passes = recipe.train.passes
+    return f"{assumed.rows or _ROWS:,} rows ({passes:g} epoch{'' if passes == 1 else 's'})"
+
+
+def _list_assumed(recipe: Recipe, request: PlanRequest, assumed: AssumedLengths) -> list[str]:
+    """What neither the recipe nor an option says, each with the option."""
+    if not assumed.without_data:
+        return []
+    train, workload, listed = recipe.train, request.workload, []
+    if train.batch_examples is None and train.batch_tokens is None:
+        listed.append(f"batches of {train.examples_per_step} (--batch)")
+    if assumed.source_tokens is None:
+        listed.append(f"{workload.source_lengths[0]} source tokens (--source-tokens)")
+    if assumed.target_tokens is None and not workload.is_classifier:
+        listed.append(f"{workload.target_lengths[0]} target tokens (--target-tokens)")
+    if "optimizer" not in train.model_fields_set:
+        listed.append(f"{train.optimizer.name} (--optimizer)")
+    if assumed.rows is None and train.steps is None:
+        listed.append(f"{_ROWS:,} rows (--rows)")
+    if train.epochs is None and train.steps is None:
+        listed.append(f"{train.passes:g} epochs (--epochs)")
+    return listed
 
 
 def _predict_stated(request: PlanRequest, strategy: Strategy) -> tuple[PlannedStrategy, PeakBreakdown]:

@@ -39,6 +39,7 @@ from seqfit.model import ModelConfig
 from seqfit.parallel import PaddingLimits, build_rule
 from seqfit.planning.candidates import Variant, build_variant, find_open_layouts, find_refusals, list_variants
 from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, GpuLayout, build_card_link, memory_change
+from seqfit.planning.device_rules import DeviceRules
 from seqfit.planning.fake_step import FakeStep, StepSpec, build_meta_model
 from seqfit.planning.memory import Memory, explain_peak, measure_steps
 from seqfit.planning.report import PeakBreakdown, Refusal
@@ -219,7 +220,14 @@ class Plan:
     events: list[str] = field(default_factory=list)
 
 
-def search(request: PlanRequest, progress: Progress = lambda *_: None) -> Plan:
+Traces = dict[tuple[DeviceRules, Variant], StepModel]
+
+
+def search(
+    request: PlanRequest, progress: Progress = lambda *_: None, *, traces: Traces | None = None, verify: bool = True
+) -> Plan:
+    """`traces`: of searches for the same model and data, found there and added; without `verify` nothing is chosen."""
+    traces = {} if traces is None else traces
     variants, refusals = _list_variants(request)
     has_pipeline = any(layout.parallel == "pipeline" for layout in request.layouts)
     model = build_meta_model(_build_spec(request, variants[0])) if has_pipeline else None
@@ -231,13 +239,17 @@ def search(request: PlanRequest, progress: Progress = lambda *_: None) -> Plan:
         for precision in dict.fromkeys(variant.precision for variant in variants):
             wanted = [v for v in variants if v.precision == precision and not _is_pointless(v, candidates)]
             traced = list(dict.fromkeys(variant.traced for variant in wanted))
-            known = tracers.trace(traced, lambda: progress("planning", len(models), len(variants)))
+            rules = request.target.rules
+            new = [variant for variant in traced if (rules, variant) not in traces]
+            done = tracers.trace(new, lambda: progress("planning", len(models), len(variants)))
+            traces.update({(rules, variant): model for variant, model in done.items()})
+            known = {variant: traces[rules, variant] for variant in traced}
             for variant in wanted:
                 models[variant] = known[variant] if variant in known else known[variant.traced].changed(shrink_template)
                 candidates += _try_budgets(request, variant, models[variant], layouts[variant])
             progress("planning", len(models), len(variants))
         progress("planning", len(variants), len(variants))
-        chosen, peak, events = _verify(request, models, candidates)
+        chosen, peak, events = _verify(request, models, candidates) if verify else (None, None, [])
     steps = request.workload.sample()
     usable = [candidate for candidate in candidates if candidate.layout.parallel != DATAPARALLEL]
     return Plan(

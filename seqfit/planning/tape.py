@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,8 @@ GIVEN = "given"  # instead of a kernel: what existed before the step
 CATEGORIES = (WEIGHTS, GRADIENTS, STATE, INPUTS, ACTIVATIONS, LOSS, TEMPORARIES)
 
 
-class Layer(NamedTuple):
+@dataclass(frozen=True, order=True, slots=True)
+class Layer:
     """One of the blocks that a model repeats: the list that holds it, and its place there."""
 
     stack: str  # model.encoder.block

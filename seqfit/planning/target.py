@@ -34,7 +34,7 @@ from transformers import AutoModelForSeq2SeqLM, T5Config
 from seqfit.cache import JsonCache
 from seqfit.data import GlobalBatch
 from seqfit.errors import PlanError
-from seqfit.hardware import Card, Machine, find_card, match_card, probe_machine
+from seqfit.hardware import Card, Machine, match_card, probe_machine, read_gpu
 from seqfit.model import ModelConfig
 from seqfit.planning.device_rules import DeviceRules, rules_for
 from seqfit.planning.fake_step import FakeStep, StepSpec, build_real_step
@@ -83,7 +83,7 @@ def find_target(gpu: str | None, count: int) -> Target:
     if count < 1:
         raise PlanError(f"--gpus is {count}", "a plan needs at least one GPU", "Give 1 or more")
     if gpu is not None and gpu.lower() != "cpu":
-        return card_target(find_card(gpu), count)
+        return card_target(read_gpu(gpu).card, count)
     machine = probe_machine()
     if machine.gpus and gpu is None:
         first = machine.gpus[0]

@@ -11,6 +11,7 @@ that the command takes; this precedence is stated only here:
     run          a folder with a recipe.yaml, which `seqfit train` and `seqfit submit` write
     model        a folder whose config.json describes a model, in Hugging Face layout; a checkpoint is one
     folder       any other folder: of data files, or of runs
+    known        a model whose config comes with seqfit, also without its owner; ./t5-base is a folder of that name
     hub          owner/name, where nothing here has that path: a model or a data set of the Hub
 
     resolve("demo", RECIPES).kind == "recipe"     resolve("my.csv", ["data"]).path == Path("my.csv")
@@ -28,10 +29,11 @@ from pathlib import Path
 from typing import Literal
 
 from seqfit.errors import RecipeError, did_you_mean
+from seqfit.model_configs import find_known_model, load_known_models
 from seqfit.recipe.library import LIBRARY, library_names
 from seqfit.system import quote
 
-ArgumentKind = Literal["recipe", "script", "data", "run", "comparison", "model", "folder", "hub"]
+ArgumentKind = Literal["recipe", "script", "data", "run", "comparison", "model", "folder", "known", "hub"]
 RECIPES: tuple[ArgumentKind, ...] = ("recipe", "run")
 SCRIPTS = (".py", ".ipynb", ".sh", ".bash", ".sbatch", ".slurm")
 RUN_RECIPE = "recipe.yaml"  # what a run directory calls its recipe
@@ -45,6 +47,7 @@ _IS: dict[ArgumentKind, str] = {
     "comparison": "a comparison's folder",
     "model": "a model's folder",
     "folder": f"a folder without a {RUN_RECIPE}",
+    "known": "a model",
     "hub": "no path here, but could be a name on the Hub",
 }
 
@@ -71,17 +74,25 @@ def resolve(
     if kinds:
         raise _misfit(argument, kinds[0].kind, takes, command)
     named = {"recipe": "recipe", "data": "data file"} if "recipe" in takes else {"run": "run directory", "data": "file"}
+    named |= {"known": "model"}
     what = " or ".join(name for kind, name in named.items() if kind in takes)
     parent = Path(argument).expanduser().parent
     nearby = [str(Path(argument).with_name(entry.name)) for entry in parent.iterdir()] if parent.is_dir() else []
-    nearest = did_you_mean(str(argument), [*(library_names() if "recipe" in takes else []), *nearby])
+    known = [*(library_names() if "recipe" in takes else []), *(_model_names(argument) if "known" in takes else [])]
+    nearest = did_you_mean(str(argument), [*known, *nearby])
     rule = _describe_takes(takes, command, f" ({', '.join(library_names())})")
     raise RecipeError(f"There is no {what} '{argument}'", rule, nearest.strip() or "Check the path, or see 'seqfit ls'")
 
 
+def _model_names(argument: str | Path) -> list[str]:
+    """As the argument is written: with or without the owner."""
+    names = list(load_known_models())
+    return names if "/" in str(argument) else [name.partition("/")[2] for name in names]
+
+
 def check_kind(argument: str | Path, takes: Collection[ArgumentKind], command: str) -> None:
     """As `resolve`, but an argument that is nothing here passes: whoever reads it has a better message."""
-    kinds = [found.kind for found in _list_kinds(argument, Path()) if found.kind != "hub"]
+    kinds = [found.kind for found in _list_kinds(argument, Path()) if found.kind not in ("known", "hub")]
     if kinds and not set(kinds) & set(takes):
         raise _misfit(argument, kinds[0], takes, command)
 
@@ -108,8 +119,12 @@ def _list_kinds(argument: str | Path, folder: Path) -> list[ResolvedArgument]:
         }
         kinds = [kind for kind, is_there in marks.items() if is_there]
         found += [ResolvedArgument(kind, path) for kind in kinds] or [ResolvedArgument("folder", path)]
-    elif _is_hub_name(str(argument)):
-        found.append(ResolvedArgument("hub", Path(argument)))
+    else:
+        known = find_known_model(str(argument))
+        if known is not None:
+            found.append(ResolvedArgument("known", Path(known.name)))
+        if _is_hub_name(str(argument)):
+            found.append(ResolvedArgument("hub", Path(argument)))
     return found
 
 
@@ -143,9 +158,10 @@ def _describe_takes(takes: Collection[ArgumentKind], command: str, names: str = 
         "data": "a data file",
         "script": "a Trainer script",
         "folder": "a folder of runs" if "data" not in takes else "a folder of data files",
-        "hub": "a data set of the Hub",
+        "known": "a model's name",
+        "hub": "a data set of the Hub" if "known" not in takes else "",  # a model's name is one of the Hub
     }
-    listed = [text for kind, text in described.items() if kind in takes]
+    listed = [text for kind, text in described.items() if kind in takes and text]
     joined = " or ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
     return f"seqfit {command} takes {joined}" if command else f"A recipe is {joined}"
 

@@ -42,7 +42,7 @@ def test_a_data_file_is_no_recipe(command: str, capsys: pytest.CaptureFixture[st
     assert "seqfit data my.csv --model MODEL --write-recipe mine.yaml" in error
 
 
-@pytest.mark.parametrize("command", [*RECIPES, *DATA])
+@pytest.mark.parametrize("command", [*RECIPES, "data", "train"])
 def test_a_models_folder_is_no_recipe(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"seqfit {command} RECIPE model.path=model" in refuse([command, "model"], capsys)
 
@@ -61,6 +61,13 @@ def test_a_plan_takes_a_script_with_a_trainer(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize("command", RUNS)
 def test_a_script_is_no_run(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "'my.py' is a script" in refuse([command, "my.py"], capsys)
+
+
+@pytest.mark.parametrize("command", [*RECIPES, "train"])
+def test_a_models_name_is_no_recipe(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error = refuse([command, "t5-base"], capsys)
+    assert "'t5-base' is a model. " in error
+    assert f"seqfit {command} RECIPE model.name=t5-base" in error
 
 
 @pytest.mark.parametrize("command", RUNS)

@@ -15,6 +15,7 @@ from seqfit.hardware.cards import (
     load_cards,
     match_card,
     plain_card_name,
+    read_gpu,
 )
 
 CARDS = list(load_cards().values())
@@ -121,6 +122,33 @@ def test_no_two_cards_share_a_name() -> None:
 )
 def test_a_card_is_found_however_it_is_spelt(name: str, key: str) -> None:
     assert find_card(name).key == key
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "count"),
+    [
+        *[("2x RTX 3090", "rtx3090", 2), ("2xA100", "a100-40-sxm", 2), ("8 × h100 sxm5", "h100-sxm", 8)],
+        *[("v100 32gb", "v100-32-sxm", None), ("3080", "rtx3080-10", None), ("a100-pcie", "a100-40-pcie", None)],
+        *[("A100-SXM-80GB", "a100-80-sxm", None), ("h100-80-sxm", "h100-sxm", None), ("a40 48 GB", "a40", None)],
+        *[("RTX 4060 Ti 16GB", "rtx4060ti-16", None), ("L4 24GB", "l4", None), ("2080 ti 11gb", "rtx2080ti", None)],
+    ],
+)
+def test_a_gpu_and_its_number_are_read_as_people_write_them(text: str, key: str, count: int | None) -> None:
+    choice = read_gpu(text)
+    assert (choice.card.key, choice.count) == (key, count)
+
+
+@pytest.mark.parametrize(("name", "others"), [("a100", 3), ("H100", 1), ("v100 32gb", 1), ("3080", 1)])
+def test_a_name_that_fits_several_cards_says_which_one_was_taken(name: str, others: int) -> None:
+    note = read_gpu(name).note
+    assert note.startswith(f"'{name}' is read as {read_gpu(name).card.key}, the commonest; others are ")
+    assert len(note.split("others are ")[1].split(", ")) == others
+
+
+@each
+def test_a_key_names_one_card_only(card: Card) -> None:
+    choice = read_gpu(f"4 x {card.key}")
+    assert (choice.card, choice.count, choice.note) == (card, 4, "")
 
 
 @each

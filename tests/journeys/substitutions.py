@@ -38,6 +38,9 @@ SUBSTITUTIONS = (
     Substitution("README.md", r"\bMINILM\b", "{minilm}"),
     Substitution("README.md", r"\bAG_NEWS\b", "{ag_news}"),
     # Models and data of the Hub.
+    Substitution("docs/planning.md", r"google/flan-t5-large", "{t5}"),
+    Substitution("docs/planning.md", r"--all-gpus", "--all-gpus --batch 2 --source-tokens 32 --target-tokens 8"),
+    Substitution("docs/planning.md", r'--gpu t4 --gpu "2x RTX 3090"', '--batch 2 --gpu t4 --gpu "2x RTX 3090"'),
     Substitution("*", r"google/mt5-small", "{t5}"),
     Substitution(
         "docs/*",
@@ -149,6 +152,8 @@ EXPECTED = (
     Expected("docs/guide.md", r"^import pandas", prints=r"guessed: .*(.*\n)*.*step 4/4"),
     Expected("docs/planning.md", r"--html", leaves=("plan.html",)),
     Expected("docs/planning.md", r"--gpu", prints=r"GiB|MiB"),
+    Expected("docs/planning.md", r"--price", prints=r"^Fits: .* for 50,000 rows \(3 epochs\)\. Cost: \d"),
+    Expected("docs/planning.md", r"--all-gpus", prints=r"(?s)NVIDIA B200.*GTX 1080 Ti"),
     Expected("docs/profiling.md", r"^seqfit profile", prints=r"expected gain|no findings"),
     Expected("docs/profiling.md", r"^exec", leaves=("trace.json.gz",)),
     Expected("docs/reliability.md", r"--resume", prints=r"step \d+/\d+"),

@@ -55,7 +55,7 @@ def test_a_report_survives_being_stored() -> None:
 def test_what_was_never_stored_or_is_corrupted_counts_as_none() -> None:
     assert find_plan("never") is None
     store_plan("truncated", REPORT)
-    path = Path(os.environ["SEQFIT_CACHE"]) / "plans-2" / "truncated.json"
+    path = Path(os.environ["SEQFIT_CACHE"]) / "plans-3" / "truncated.json"
     path.write_text(path.read_text()[:50])
     assert find_plan("truncated") is None
 

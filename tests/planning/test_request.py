@@ -13,10 +13,11 @@ from seqfit.errors import RecipeError
 from seqfit.hardware.cards import find_card
 from seqfit.model.load import load_model
 from seqfit.parallel.pipeline import check_can_split
+from seqfit.planning import search as search_module
 from seqfit.planning.candidates import Variant
 from seqfit.planning.cluster import GpuLayout
-from seqfit.planning.report import PlannedStrategy
-from seqfit.planning.request import AssumedLengths, build_request, make_plan, summarise_plan
+from seqfit.planning.report import AssumedLengths, PlannedStrategy
+from seqfit.planning.request import build_request, make_plan, make_plans, summarise_plan
 from seqfit.planning.search import PlanRequest, search, trace_variant
 from seqfit.planning.step_model import StepModel
 from seqfit.planning.target import card_target
@@ -110,3 +111,42 @@ def test_offload_on_two_gpus_is_a_row_of_the_table(make_recipe: Callable[..., Re
     assert report.stated is None
     assert any("see the offload rows" in event for event in report.events)
     assert any("strategy.offload=true" in planned.overrides for planned in report.strategies)
+
+
+def test_what_runs_alike_on_two_gpus_is_traced_once(
+    make_recipe: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced: list[Variant] = []
+    stands_for_all = search_module.trace_variant
+
+    def trace(request: PlanRequest, variant: Variant) -> StepModel:
+        traced.append(variant)
+        return stands_for_all(request, variant)
+
+    monkeypatch.setattr(search_module, "trace_variant", trace)
+    targets = [card_target(find_card(name), 1) for name in ("rtx3090", "a100-80-sxm")]
+    reports = list(make_plans(make_recipe(allow=[]), targets, SHORT))
+    assert [report.target for report in reports] == [target.name for target in targets]
+    assert len(set(traced)) == len(traced) > 1
+
+
+def test_where_nothing_fits_the_fewest_gpus_that_hold_it_are_found(make_recipe: Callable[..., Recipe]) -> None:
+    recipe = make_recipe(allow=[])
+    target = card_target(find_card("rtx3090"), 1)
+    least = min(one.predicted_bytes for one in make_plan(recipe, target, SHORT).strategies)
+    report = make_plan(recipe, replace(target, capacity_bytes=least - 1000), SHORT)
+    assert report.best is None
+    assert report.enough is not None
+    assert report.enough.gpus == 2
+    assert report.enough.predicted_bytes < least
+    assert "2 of these GPUs would hold it" in report.answer
+
+
+def test_without_data_rows_and_epochs_decide_the_steps_and_the_rest_is_listed(
+    make_recipe: Callable[..., Recipe],
+) -> None:
+    recipe = make_recipe(allow=[], train={"epochs": 2})
+    report = make_plan(recipe, card_target(find_card("rtx3090"), 1), replace(SHORT, rows=640))
+    assert report.total_steps == 2 * 640 / 32
+    assert report.basis == "640 rows (2 epochs)"
+    assert report.assumptions == ["batches of 32 (--batch)", "adamw (--optimizer)"]

@@ -11,7 +11,7 @@ from seqfit.recipe import arguments as module
 from seqfit.recipe.arguments import RECIPES, ArgumentKind, check_kind, resolve
 
 DATA: tuple[ArgumentKind, ...] = ("data", "folder", "hub")
-ALL: tuple[ArgumentKind, ...] = ("recipe", "script", "data", "run", "comparison", "model", "folder", "hub")
+ALL: tuple[ArgumentKind, ...] = ("recipe", "script", "data", "run", "comparison", "model", "folder", "known", "hub")
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,9 @@ KINDS: dict[str, ArgumentKind] = {
     "model": "model",
     "other": "folder",
     "rows": "folder",
-    "google/mt5-small": "hub",
+    "google/mt5-small": "known",
+    "bert-base-uncased": "known",
+    "somebody/mt5-small": "hub",
     "EleutherAI/gpt-neo-2.7B": "hub",
 }
 
@@ -65,14 +67,34 @@ def test_only_kinds_that_are_taken_count() -> None:
 
 def test_every_kind_stands_in_the_docstring_in_the_order_of_precedence() -> None:
     listed = re.findall(r"^    ([a-z]+)   ", module.__doc__ or "", re.MULTILINE)
-    assert list(dict.fromkeys(listed)) == ["recipe", "script", "data", "comparison", "run", "model", "folder", "hub"]
+    assert list(dict.fromkeys(listed)) == [
+        "recipe",
+        "script",
+        "data",
+        "comparison",
+        "run",
+        "model",
+        "folder",
+        "known",
+        "hub",
+    ]
 
 
 def test_the_document_has_the_same_list() -> None:
     text = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
     section = text.partition("## What an argument can be")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (?!kind)([a-z]+) \|", section, re.MULTILINE)
-    assert list(dict.fromkeys(rows)) == ["recipe", "script", "data", "comparison", "run", "model", "folder", "hub"]
+    assert list(dict.fromkeys(rows)) == [
+        "recipe",
+        "script",
+        "data",
+        "comparison",
+        "run",
+        "model",
+        "folder",
+        "known",
+        "hub",
+    ]
 
 
 @pytest.mark.parametrize("word", ["rows/tran", "rows/x.csv", "nowhere", "a/b/c", "new/data.csv"])

@@ -17,7 +17,7 @@ PACKAGE = Path(seqfit.__file__).parent
 LAYERS = (
     ("errors", "units", "yaml_text", "doors"),
     ("system",),
-    ("hub", "paths", "processes", "progress", "tables"),
+    ("hub", "model_configs", "paths", "processes", "progress", "tables"),
     ("cache",),
     ("recipe",),
     ("strategy", "hardware", "rundir"),

@@ -30,6 +30,7 @@ ALLOWED = {
     # examples of names on the Hub and of models, in messages, help texts and tables of them
     "cli/arguments.py": "help text",
     "cli/main.py": "help text",
+    "cli/plan.py": "help text, an example in a message",
     "comparison/candidates.py": "Hub names of the next larger checkpoints",
     "conversion/translation.py": "example of a message",
     "data/encode.py": "messages, and tokenizers by what they can do",
@@ -44,6 +45,7 @@ ALLOWED = {
     "training/nonfinite.py": "advice",
     "trimming/vocabulary.py": "messages, and a tokenizer that reads bytes",
     # a model of one type is what they are about
+    "planning/request.py": "an example in a message",
     "planning/target.py": "the calibration workload is a T5",
     "selftest.py": "its models are a T5, an mT5 and a BERT",
     # not of models
