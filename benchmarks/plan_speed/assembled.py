@@ -39,7 +39,7 @@ def main() -> int:
                 layers = (8, 0 if family in ENCODER_CASES else 7)
                 try:
                     fake = build_step(family, layers, fields, rules, precision)
-                    packed = fake.built.batching == "packed"
+                    packed = fake.batching == "packed"
                     shape = uniform(2, 24, 9 if layers[1] else None, packed=packed)
                     shapes = [shape] * (1 if fields.get("optimizer_in_backward") else 2)
                     started = time.perf_counter()

@@ -39,7 +39,7 @@ from seqfit.planning.shape import Shape, build_batch, draw_batch
 from seqfit.planning.tape import GRADIENTS, INPUTS, STATE, WEIGHTS, Layer, Tape
 from seqfit.recipe import ModelRecipe, TrainRecipe
 from seqfit.step import Precision, TrainStep, measure_peak
-from seqfit.strategy import Strategy
+from seqfit.strategy import Batching, Strategy
 
 _CPU = torch.device("cpu")
 _SOURCES, _TARGETS = (180, 163, 90, 121, 44, 178), (20, 3, 17, 9, 11, 5)  # of the step whose peaks are compared
@@ -117,6 +117,10 @@ class FakeStep:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         return built
+
+    @property
+    def batching(self) -> Batching:
+        return (self if self._shallow is None else self._shallow[0]).built.batching
 
     def trace(self, shapes: Sequence[Shape]) -> Tape:
         """Of a model with few layers, assembled to all of them; where layers are not alike, of the whole model."""

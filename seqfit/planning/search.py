@@ -369,7 +369,7 @@ def model_variant(request: PlanRequest, variant: Variant) -> StepModel:
 
 def trace_variant(request: PlanRequest, variant: Variant) -> StepModel:
     fake = FakeStep(_build_spec(request, variant))
-    return model_step(fake, request.split(variant.strategy, fake.built.batching, request.workload.largest()))
+    return model_step(fake, request.split(variant.strategy, fake.batching, request.workload.largest()))
 
 
 def _build_spec(request: PlanRequest, variant: Variant) -> StepSpec:

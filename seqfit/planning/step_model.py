@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from torch import nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from seqfit.model import family_of, find_blocks
 from seqfit.parallel import choose_blockwise_above
 from seqfit.planning.cluster import RankWork
 from seqfit.planning.device_rules import DeviceRules
-from seqfit.planning.fake_step import FakeStep
+from seqfit.planning.fake_step import FakeStep, StepSpec, build_meta_model
 from seqfit.planning.memory import Memory, measure_steps
 from seqfit.planning.shape import Paths, Regime, Shape, choose_traced, find_regime
 from seqfit.planning.tape import KINDS, WEIGHTS, Tape
@@ -108,16 +108,15 @@ class StepModel:
     """A step of any micro-batches: a template for each regime, traced when a shape of it is first needed."""
 
     def __init__(self, fake: FakeStep, first: Shape) -> None:
-        step = fake.built.step
-        model = step.parallel.model.model
+        model = build_meta_model(fake.spec)
         block_bytes = [_size_of(block) for block in find_blocks(model, "a plan").values()]
-        self.batching = fake.built.batching
+        self.batching = fake.batching
         self.largest_block_bytes = max(*block_bytes, _size_of(model.get_input_embeddings()))  # FSDP gathers it at once
         self.in_blocks_bytes = sum(block_bytes)
-        weights = [weight for weight in step.model.parameters() if weight.requires_grad]
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
         self.gradient_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
         self._fake: FakeStep | None = fake
-        self._spec, self._paths = fake.spec, find_paths(fake)
+        self._spec, self._paths = fake.spec, find_paths(fake.spec, model)
         self._change: Callable[[Template], Template] | None = None
         self._models: dict[Regime, RegimeModel] = {}
         self._single: dict[Shape, RegimeModel] = {}  # of regimes that no template fits
@@ -274,10 +273,9 @@ def count_layers(config: PreTrainedConfig) -> int:
     return sum(family_of(config).count_layers(config))
 
 
-def find_paths(fake: FakeStep) -> Paths:
-    strategy, model = fake.spec.strategy, fake.built.step.parallel.model.model
-    above = choose_blockwise_above(strategy.attention, fake.spec.device)
-    is_chunked = strategy.loss == "chunked" and fake.spec.model.kind != "classifier"
+def find_paths(spec: StepSpec, model: PreTrainedModel) -> Paths:
+    above = choose_blockwise_above(spec.strategy.attention, spec.device)
+    is_chunked = spec.strategy.loss == "chunked" and spec.model.kind != "classifier"
     head = family_of(model).head(model) if is_chunked else None
     return Paths(above, None if head is None else len(head.weight_VD))
 
