@@ -32,10 +32,16 @@ if TYPE_CHECKING:
 
 _BAR = 24
 _PARETO = "Pareto-optimal"
+_MOST_ROWS = 10
 
 
 def print_plan(
-    report: PlanReport, *, explain: bool, price: float | None = None, train: str = "seqfit train RECIPE"
+    report: PlanReport,
+    *,
+    explain: bool,
+    all_rows: bool = False,
+    price: float | None = None,
+    train: str = "seqfit train RECIPE",
 ) -> None:
     """`train`: the command that the chosen strategy is added to."""
     console = Console()
@@ -50,19 +56,20 @@ def print_plan(
         cause = "" if report.peak is None else f". Most of it: {report.peak.cause}"
         needs = f"{format_bytes(stated.predicted_bytes)}, {format_seconds(stated.predicted_step_seconds)} per step"
         console.print(Text(f"as the recipe says ({stated.label}): {needs}; {verdict}{cause}"), soft_wrap=True)
-    if report.chosen is not None:
-        chosen = report.chosen
-        rate = report.real_tokens_per_step / chosen.predicted_step_seconds
-        total = chosen.predicted_step_seconds * report.total_steps
-        best = (
-            f"best: {chosen.label}, {chosen.micro_batch_tokens} tokens per micro-batch: "
-            f"{format_bytes(chosen.predicted_bytes)}, {format_seconds(chosen.predicted_step_seconds)} per step "
-            f"({format_count(rate)} tokens/s), {format_seconds(total)} in total"
+    if report.best is not None:
+        best = report.best
+        rate = report.real_tokens_per_step / best.predicted_step_seconds
+        memory = format_bytes(best.predicted_bytes) + (" per GPU" if best.gpus > 1 else "")
+        line = (
+            f"best: {best.description}, {best.micro_batch_tokens} tokens per micro-batch: {memory}, "
+            f"{format_seconds(best.predicted_step_seconds)} per step ({format_count(rate)} tokens/s), "
+            f"{format_seconds(report.total_seconds)} in total"
         )
-        use_it = f"use it: {train} {' '.join(map(quote, chosen.overrides))}"
-        for line in (best, f"time estimated from: {report.rates_source}", use_it):
-            console.print(Text(line), soft_wrap=True)
-    elif report.best is None:
+        processes = [f"--nproc {best.gpus}"] if best.gpus > 1 else []
+        use_it = f"use it: {' '.join([train, *processes, *map(quote, best.overrides)])}"
+        for text in (line, f"time estimated from: {report.rates_source}", use_it):
+            console.print(Text(text), soft_wrap=True)
+    else:
         console.print(Text(describe_remedies(report)), soft_wrap=True)
     shown = report.stated or report.chosen
     if report.target_kind == "cpu" and shown is not None and report.peak is not None:
@@ -74,7 +81,10 @@ def print_plan(
             f"{format_bytes(kept)} with strategy.host_memory=keep, which is faster"
         )
         console.print(Text(resident), soft_wrap=True)
-    console.print("", _build_table(report), "", sep="\n")
+    most = len(report.strategies) if all_rows else _MOST_ROWS
+    console.print("", _build_table(report, most), "", sep="\n")
+    if most < len(report.strategies):
+        console.print(Text(f"{len(report.strategies) - most} more strategies: --all", style="dim"))
     for note in _list_notes(report):
         console.print(Text(note, style="dim"), soft_wrap=True)
     if explain and report.peak is not None:
@@ -169,7 +179,7 @@ def print_rates(rates: Rates) -> None:
     console.print(Text(f"  other kernels: {format_bytes(rates.bytes_per_second)}/s, {call}"))
 
 
-def _build_table(report: PlanReport) -> Table:
+def _build_table(report: PlanReport, most: int) -> Table:
     on_gpu = report.target_kind == "gpu"
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("strategy", min_width=len("checkpointing"))
@@ -179,10 +189,9 @@ def _build_table(report: PlanReport) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", min_width=len(_PARETO))
     pareto = {(one.label, one.layout, one.micro_batch_tokens) for one in report.pareto}
-    for one in sorted(report.strategies, key=lambda one: (not one.fits, one.predicted_step_seconds)):
-        chosen = report.chosen
-        is_chosen = chosen is not None and (one.label, one.layout) == (chosen.label, chosen.layout)
-        notes = ["chosen"] if is_chosen else [one.why_not] if one.why_not and not (one.by_formula and one.fits) else []
+    for one in report.list_rows(most):
+        is_chosen = report.is_best(one)
+        notes = ["best"] if is_chosen else [one.why_not] if one.why_not and not (one.by_formula and one.fits) else []
         notes += [_PARETO] if (one.label, one.layout, one.micro_batch_tokens) in pareto else []
         cells = (
             one.label,
@@ -260,6 +269,7 @@ def command(
         ),
     ] = None,
     check: Annotated[bool, Option("--check", help="Exit with code 1 if it does not fit, on any of the GPUs.")] = False,
+    all_rows: Annotated[bool, Option("--all", help="Show all strategies, not only the ten that matter most.")] = False,
     explain: Annotated[bool, Option("--explain", help="Show what the peak memory consists of.")] = False,
     what_if: Annotated[
         list[str] | None,
@@ -340,7 +350,7 @@ def command(
             print_gpus(reports, prices)
         else:
             train = given.format_command("train")
-            print_plan(reports[0], explain=explain, price=prices[0] if prices else None, train=train)
+            print_plan(reports[0], explain=explain, price=prices[0] if prices else None, train=train, all_rows=all_rows)
         print_assumed([*(given.notes if given.without_data else ()), *reports[0].assumptions])
         if changed is not None:
             print_difference(reports[0], changed, what_if or [])

@@ -20,6 +20,7 @@ from seqfit.cache import JsonCache, cache_root
 from seqfit.recipe import Recipe
 from seqfit.units import format_bytes, format_seconds
 
+_TIE = 1.02  # no prediction is better than that
 _PLANS = JsonCache("plans", version=3)
 
 
@@ -106,9 +107,12 @@ class PlanReport:
 
     @property
     def best(self) -> PlannedStrategy | None:
-        """The chosen strategy; where none is, the fastest on several GPUs that fits by formula."""
-        fitting = [one for one in self.strategies if one.fits and one.by_formula]
-        return self.chosen or min(fitting, key=lambda one: one.predicted_step_seconds, default=None)
+        """The fastest that fits, also on several GPUs (by formula) or as the recipe says: faster by more than a tie."""
+        fitting = [one for one in (self.chosen, self.stated, *self.strategies) if one is not None and one.fits]
+        usable = [one for one in fitting if one.by_formula or one in (self.chosen, self.stated)]
+        return min(
+            usable, key=lambda one: one.predicted_step_seconds * (1.0 if one == self.chosen else _TIE), default=None
+        )
 
     @property
     def answer(self) -> str:
@@ -132,6 +136,25 @@ class PlanReport:
     def total_seconds(self) -> float:
         """Of the whole training, by the best strategy; infinite where nothing fits."""
         return math.inf if self.best is None else self.best.predicted_step_seconds * self.total_steps
+
+    def is_best(self, one: PlannedStrategy) -> bool:
+        return self.best is not None and (one.label, one.layout) == (self.best.label, self.best.layout)
+
+    def list_rows(self, most: int) -> list[PlannedStrategy]:
+        """The fastest first; of more than `most` the best, the fastest of each layout, the Pareto-optimal, others."""
+        rows = sorted(self.strategies, key=lambda one: (not one.fits, one.predicted_step_seconds))
+        pareto = {(one.label, one.layout) for one in self.pareto}
+        fastest: dict[str, PlannedStrategy] = {}
+        for one in rows:
+            fastest.setdefault(one.layout, one)
+
+        def rank(one: PlannedStrategy) -> int:
+            if self.is_best(one):
+                return 0
+            return 1 if one is fastest[one.layout] else 2 if (one.label, one.layout) in pareto else 3
+
+        kept = sorted(rows, key=rank)[:most]
+        return [one for one in rows if one in kept]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

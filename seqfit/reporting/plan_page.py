@@ -32,18 +32,18 @@ def write_plan_page(report: PlanReport, out: Path) -> Path:
 
 
 def _headline(report: PlanReport) -> Html:
-    chosen = report.chosen
-    if chosen is None:
+    best = report.best
+    if best is None:
         closest = min(report.strategies, key=lambda one: one.predicted_bytes)
         short = format_bytes(closest.predicted_bytes - report.capacity_bytes)
         return tiles([tile("fits", "nothing", f"the closest, {closest.label}, misses by {short}")])
-    rate = report.real_tokens_per_step / chosen.predicted_step_seconds
+    rate = report.real_tokens_per_step / best.predicted_step_seconds
     return tiles(
         [
-            tile("best strategy", chosen.label, f"{chosen.micro_batch_tokens:,} tokens per micro-batch"),
-            tile("peak memory", format_bytes(chosen.predicted_bytes), f"of {format_bytes(report.capacity_bytes)}"),
-            tile("time per step", format_seconds(chosen.predicted_step_seconds), f"{format_count(rate)} tokens/s"),
-            tile("total", format_seconds(chosen.predicted_step_seconds * report.total_steps), report.rates_source),
+            tile("best strategy", best.description, f"{best.micro_batch_tokens:,} tokens per micro-batch"),
+            tile("peak memory", format_bytes(best.predicted_bytes), f"of {format_bytes(report.capacity_bytes)}"),
+            tile("time per step", format_seconds(best.predicted_step_seconds), f"{format_count(rate)} tokens/s"),
+            tile("total", format_seconds(report.total_seconds), report.rates_source),
         ]
     )
 
@@ -92,7 +92,6 @@ def draw_memory_timeline(peak: PeakBreakdown, capacity_bytes: int) -> go.Figure:
 
 
 def _strategies(report: PlanReport) -> Html:
-    chosen = report.chosen
     rows = [
         (
             one.label,
@@ -100,7 +99,7 @@ def _strategies(report: PlanReport) -> Html:
             f"{one.micro_batch_tokens:,}",
             format_bytes(one.predicted_bytes),
             format_seconds(one.predicted_step_seconds),
-            "chosen" if chosen and (one.label, one.layout) == (chosen.label, chosen.layout) else one.why_not,
+            "best" if report.is_best(one) else one.why_not,
         )
         for one in sorted(report.strategies, key=lambda one: (not one.fits, one.predicted_step_seconds))
     ]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.cli.main import main
-from seqfit.cli.plan import describe_remedies, print_gpus
+from seqfit.cli.plan import describe_remedies, print_difference, print_gpus, print_plan
 from seqfit.model_configs import find_known_model
 from seqfit.planning.report import PlannedStrategy, PlanReport, Refusal
 
@@ -56,8 +56,6 @@ def test_the_page_shows_the_memory_of_a_step(planned: tuple[PlanReport, Path]) -
 def test_the_terminal_shows_the_best_strategy_the_table_and_the_peak(
     planned: tuple[PlanReport, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seqfit.cli.plan import print_difference, print_plan
-
     monkeypatch.setenv("COLUMNS", "160")
     report, _ = planned
     print_plan(report, explain=True)
@@ -117,6 +115,43 @@ def test_a_strategy_that_fits_by_formula_only_is_the_answer() -> None:
     sharded = replace(make_strategy("fp32", "fsdp x 2", 8, fits=True), by_formula=True, gpus=2)
     report = make_report(make_strategy("fp32", "one GPU", 15, fits=False), sharded)
     assert report.answer == "Fits: fp32 on fsdp x 2, 8.0 of 10.0 GiB per GPU, 1.0 s per step, 10.0 s for your data."
+
+
+def test_the_best_is_the_fastest_also_on_several_gpus_and_as_the_recipe_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    chosen = replace(make_strategy("bf16", "one GPU", 8, fits=True), overrides=["strategy.precision=bf16"])
+    shared = replace(chosen, layout="ddp x 2", by_formula=True, gpus=2, predicted_step_seconds=0.6)
+    shared = replace(shared, overrides=["strategy.precision=bf16", "strategy.parallel=ddp"])
+    report = replace(make_report(chosen, shared), chosen=chosen)
+    assert report.best == shared
+    print_plan(report, explain=False)
+    assert "use it: seqfit train RECIPE --nproc 2 strategy.precision=bf16 strategy.parallel=ddp" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    stated = replace(make_strategy("mine", "one GPU", 9, fits=True), predicted_step_seconds=0.5)
+    assert replace(report, stated=stated).best == stated
+    assert replace(report, stated=replace(stated, fits=False)).best == shared
+    a_tie = replace(shared, predicted_step_seconds=0.99)
+    assert replace(make_report(chosen, a_tie), chosen=chosen).best == chosen
+
+
+def test_ten_rows_are_shown_unless_all_are_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    strategies = [
+        replace(make_strategy(f"way {n}", "one GPU", 8, fits=True), predicted_step_seconds=n) for n in range(1, 15)
+    ]
+    strategies.append(replace(make_strategy("far", "fsdp x 2", 3, fits=True), predicted_step_seconds=99.0, gpus=2))
+    report = replace(make_report(*strategies), chosen=strategies[0], pareto=[strategies[12]])
+    print_plan(report, explain=False)
+    shown = capsys.readouterr().out
+    assert [n for n in range(1, 15) if f"way {n} " in shown] == [*range(1, 9), 13]
+    assert "far" in shown
+    assert "5 more strategies: --all" in shown
+    print_plan(report, explain=False, all_rows=True)
+    assert "way 12 " in capsys.readouterr().out
 
 
 def test_the_answer_names_strategy_memory_and_time() -> None:

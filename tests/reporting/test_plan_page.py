@@ -42,7 +42,7 @@ def test_the_page_says_what_was_chosen_and_what_was_not(answer: PlanReport, tmp_
     page = write_plan_page(answer, tmp_path / "plan.html").read_text("utf-8")
     for said in ("Plan for RTX 3090", "6.0 GiB", "250 ms", "activations &lt;of&gt; linear layers", "encoder blocks"):
         assert said in page
-    for said in ("misses by 2 GiB", "bitsandbytes is not installed", "chosen"):
+    for said in ("misses by 2 GiB", "bitsandbytes is not installed", "<td>best</td>"):
         assert said in page
 
 
