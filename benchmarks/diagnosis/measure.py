@@ -82,7 +82,7 @@ def main() -> None:
     """Each plant in a fresh process, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--plants", nargs="+", default=None)
-    parser.add_argument("--results", type=Path, help="append a line of JSON for each plant")
+    parser.add_argument("--results", type=Path, help="append a line of JSON for each plant; what is there is not run again")
     parser.add_argument("--here", action="store_true", help="in this process, and print JSON")
     parser.add_argument("--table", type=Path, help="print the table of earlier results")
     arguments = parser.parse_args()
@@ -96,7 +96,9 @@ def main() -> None:
         print(json.dumps(diagnose(names[0])))
         return
     rows = []
-    for name in names:
+    if arguments.results and arguments.results.exists():
+        rows = [json.loads(line) for line in arguments.results.read_text().splitlines()]
+    for name in [name for name in names if all(row["plant"] != name for row in rows)]:
         command = [sys.executable, __file__, "--here", "--plants", name]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         rows.append(json.loads(done.stdout.splitlines()[-1]))
