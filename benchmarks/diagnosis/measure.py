@@ -82,7 +82,7 @@ def main() -> None:
     """Each plant in a fresh process, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--plants", nargs="+", default=None)
-    parser.add_argument("--results", type=Path, help="append a line of JSON for each plant; what is there is not run again")
+    parser.add_argument("--results", type=Path, help="append a line of JSON for each; what is there is kept")
     parser.add_argument("--here", action="store_true", help="in this process, and print JSON")
     parser.add_argument("--table", type=Path, help="print the table of earlier results")
     arguments = parser.parse_args()
