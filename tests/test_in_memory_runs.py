@@ -86,8 +86,8 @@ def test_a_frame_that_cannot_be_guessed_is_described_with_the_question() -> None
 
 def test_a_plan_takes_data(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr("seqfit.planning.report.find_plan", lambda key: "a plan")
-    monkeypatch.setattr("seqfit.planning.report.plan_key", lambda recipe, options: seen.append(recipe))
+    monkeypatch.setattr("seqfit.planning.plan.find_plan", lambda key: "a plan")
+    monkeypatch.setattr("seqfit.planning.plan.plan_key", lambda recipe, options: seen.append(recipe))
     assert seqfit.plan(data=FRAME, task="classify", model=model, gpu="t4") == "a plan"
     assert seen[0].sources[0].title == "DataFrame"
 

@@ -49,6 +49,7 @@ from seqfit.strategy import Strategy
 _KEPT_FREE = 0.03  # of a machine's free memory, for other processes
 _RATES, _RUNS = JsonCache("rates"), JsonCache("experience")
 _REPEATS = 5
+_MUCH_SLOWER = 0.1  # as fast as fp32: a processor that computes 16 bits one by one
 _FEATURES = ("product", "batched product", "other", "update", "calls")
 _CPU = torch.device("cpu")
 
@@ -244,8 +245,16 @@ def _product_rate(device: torch.device) -> float:
 
 @cache
 def _half_speed(device: torch.device) -> float:
-    """How much faster products in 16 bits are than fp32's; below 1 on a CPU without such units."""
-    rows, inner, columns = _product_sizes(device)
+    """How much faster products in 16 bits are than fp32's; far below 1 on a CPU without such units.
+
+    There a product of usual size takes seconds (4.2 s on an EPYC without AVX-512, 17 ms in fp32), so a small one decides.
+    """
+    small = _compare_half(device, (128, 64, 256))
+    return small if small < _MUCH_SLOWER else _compare_half(device, _product_sizes(device))
+
+
+def _compare_half(device: torch.device, sizes: tuple[int, int, int]) -> float:
+    rows, inner, columns = sizes
     left, right = torch.randn(rows, inner, device=device), torch.randn(inner, columns, device=device)
     full = _best_rate(lambda: torch.mm(left, right), 1.0, device)
     left16, right16 = left.to(_half_type(device)), right.to(_half_type(device))

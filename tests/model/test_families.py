@@ -33,7 +33,7 @@ def test_a_type_that_is_not_trained_is_refused_by_name_whatever_the_recipe_says(
         pass
 
     Config.model_type = model_type
-    monkeypatch.setattr("seqfit.model.load._load_config", lambda model: (Config(), {}))
+    monkeypatch.setattr("seqfit.model.load._load_config", lambda model, **_: (Config(), {}))
     with pytest.raises(ModelError, match=rf"'m' is a {model_type} model: .*\. It is not trained\. Use .* model"):
         ModelConfig.load(ModelRecipe(path="m", untested=True))
 

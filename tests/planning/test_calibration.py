@@ -83,3 +83,20 @@ def test_a_gpu_that_is_faster_than_the_processor_keeps_its_rate(monkeypatch: pyt
     features = np.array([[1e12, 0.0, 0.0, 0.0, 0.0]])
     rates = fit_rates(features, features[:, 0] / 1e13, CUDA)
     assert rates.flops_per_second["product"] == pytest.approx(1e13)
+
+
+@pytest.mark.parametrize(("small", "large", "found", "timed"), [(0.03, 0.01, 0.03, 1), (0.9, 1.8, 1.8, 2)])
+def test_16_bits_that_are_slow_are_timed_on_a_small_product_only(
+    small: float, large: float, found: float, timed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A product of usual size takes seconds on a processor without bf16 instructions."""
+    sizes: list[tuple[int, int, int]] = []
+
+    def compare(_: torch.device, size: tuple[int, int, int]) -> float:
+        sizes.append(size)
+        return small if size == min(sizes) else large
+
+    monkeypatch.setattr(target, "_compare_half", compare)
+    assert target._half_speed(torch.device("cpu")) == found
+    assert len(sizes) == timed
+    assert sizes == sorted(sizes)
