@@ -247,7 +247,7 @@ def _product_rate(device: torch.device) -> float:
 def _half_speed(device: torch.device) -> float:
     """How much faster products in 16 bits are than fp32's; far below 1 on a CPU without such units.
 
-    There a product of usual size takes seconds (4.2 s on an EPYC without AVX-512, 17 ms in fp32), so a small one decides.
+    There a product of usual size takes seconds (4.2 s on an EPYC without AVX-512; fp32: 17 ms), so a small one decides.
     """
     small = _compare_half(device, (128, 64, 256))
     return small if small < _MUCH_SLOWER else _compare_half(device, _product_sizes(device))
