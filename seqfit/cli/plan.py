@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _BAR = 24
 _PARETO = "Pareto-optimal"
 _MOST_ROWS = 10
+_TABLE_WIDTH = 100  # of a table of GPUs: less would cut off cells
 
 
 def print_plan(
@@ -108,18 +109,19 @@ def describe_remedies(report: PlanReport) -> str:
 
 def print_gpus(reports: Sequence[PlanReport], prices: Sequence[float]) -> None:
     """One row for each GPU; `prices`: none, or one for each."""
-    console = Console()
-    basis = reports[0].basis
+    console = Console(width=max(Console().width, _TABLE_WIDTH))
+    basis = reports[0].basis.replace(" (", "\n(")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("GPU", "fits", "best strategy"):
-        table.add_column(name)
+    table.add_column("GPU", no_wrap=True)
+    table.add_column("fits", no_wrap=True)
+    table.add_column("best strategy", min_width=len("checkpointing"))
     for name in ("peak memory\nof usable", "time per\nstep", f"time for\n{basis}", *(["cost"] if prices else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for number, report in enumerate(reports):
         best = report.best
         smallest = min(report.strategies, key=lambda planned: planned.predicted_bytes)
         shown = best or smallest
-        cells = [report.target, "no" if best is None else "yes", shown.description]
+        cells = [report.target.replace("NVIDIA ", ""), "no" if best is None else "yes", shown.description]
         cells.append(f"{format_bytes(shown.predicted_bytes)} of {format_bytes(report.capacity_bytes)}")
         if best is None:
             enough = "" if report.enough is None else f"fits on {report.enough.layout}"
