@@ -53,7 +53,7 @@ class Given:
     model: str | None = None
     notes: tuple[str, ...] = ()
     script: Conversion | None = None  # the Trainer script that the recipe was converted from
-    without_data: bool = False  # a model alone, for a plan
+    without_data: bool = False  # a model alone, which can only be planned
 
     @property
     def place(self) -> Path | None:

@@ -226,7 +226,7 @@ def _hint(source: SourceRecipe) -> str:
 
 
 def guess_for_model(model: str, task: str | None) -> dict[str, Any]:
-    """A recipe without data, for a plan: the rows are never read."""
+    """A recipe to plan without data: the rows are never read."""
     kind, reason = _guess_kind(model)
     name = _check_task(task) or ("classify" if kind == "classifier" else "generate")
     _check_kind(model, kind, reason, name)

@@ -65,36 +65,19 @@ def test_only_kinds_that_are_taken_count() -> None:
     assert resolve("compared", RECIPES).kind == "run"
 
 
+KINDS = ["recipe", "script", "data", "comparison", "run", "model", "folder", "known", "hub"]
+
+
 def test_every_kind_stands_in_the_docstring_in_the_order_of_precedence() -> None:
     listed = re.findall(r"^    ([a-z]+)   ", module.__doc__ or "", re.MULTILINE)
-    assert list(dict.fromkeys(listed)) == [
-        "recipe",
-        "script",
-        "data",
-        "comparison",
-        "run",
-        "model",
-        "folder",
-        "known",
-        "hub",
-    ]
+    assert list(dict.fromkeys(listed)) == KINDS
 
 
 def test_the_document_has_the_same_list() -> None:
     text = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
     section = text.partition("## What an argument can be")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (?!kind)([a-z]+) \|", section, re.MULTILINE)
-    assert list(dict.fromkeys(rows)) == [
-        "recipe",
-        "script",
-        "data",
-        "comparison",
-        "run",
-        "model",
-        "folder",
-        "known",
-        "hub",
-    ]
+    assert list(dict.fromkeys(rows)) == KINDS
 
 
 @pytest.mark.parametrize("word", ["rows/tran", "rows/x.csv", "nowhere", "a/b/c", "new/data.csv"])
