@@ -332,7 +332,7 @@ def command(
     for note in dict.fromkeys(_read_notes(names)):
         typer.echo(note, err=as_json)
     with progress_bar() as progress:
-        reports = plan_for_gpus(given, names, progress=progress, **options)
+        reports = plan_for_gpus(given, names, progress=progress, announce=_print_early, **options)
         changed = None
         if what_if:
             again = replace(given, overrides=(*given.overrides, *further))
@@ -360,6 +360,11 @@ def command(
         typer.echo(html, err=as_json)
     if check and any(report.best is None for report in reports):
         raise typer.Exit(1)
+
+
+def _print_early(line: str) -> None:
+    """Not part of the answer, so not on stdout."""
+    typer.echo(line, err=True)
 
 
 def print_assumed(assumed: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ A stored plan is found without torch; a recipe's mistakes and an unknown GPU are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +67,12 @@ def plan_for_gpus(
     rows: int | None = None,
     no_data: bool = False,
     progress: Progress | None = None,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> list[PlanReport]:
-    """One for each name, None for this machine. Stored ones are read; what runs alike on several is traced once."""
+    """One for each name, None for this machine. Stored ones are read; what runs alike on several is traced once.
+
+    `announce` gets lines to show while the search goes on: the question, and a first answer for each GPU.
+    """
     loaded = load_recipe(given.recipe, given.overrides)
     places = [_read_place(name, gpus) for name in names]
     assumed = AssumedLengths(source_tokens, target_tokens, no_data or given.without_data, rows)
@@ -81,7 +85,7 @@ def plan_for_gpus(
         from seqfit.planning.target import find_target
 
         targets = [find_target(card, count) for card, count in missing.values()]
-        reports = make_plans(loaded, targets, assumed, progress or (lambda *_: None))
+        reports = make_plans(loaded, targets, assumed, progress or (lambda *_: None), announce)
         for key, report in zip(missing, reports, strict=True):
             store_plan(key, report)
             found[key] = report

@@ -5,8 +5,9 @@ In: a recipe, a target, assumed lengths. Out: a `PlanReport`. No weights are rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -28,7 +29,7 @@ from seqfit.step import Precision
 from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.tasks import head_of
 from seqfit.trimming import check_trimmable, choose_vocabulary, count_tokens, is_trimmable
-from seqfit.units import format_bytes, format_share
+from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 _OFFLOAD_STATED = "The recipe's strategy offloads weights to the host, which needs several GPUs: see the offload rows"
 _CPU = "CPU"  # the layout of a plan without a GPU
@@ -47,9 +48,16 @@ def make_plan(
 
 
 def make_plans(
-    recipe: Recipe, targets: Iterable[Target], assumed: AssumedLengths, progress: Progress = lambda *_: None
+    recipe: Recipe,
+    targets: Iterable[Target],
+    assumed: AssumedLengths,
+    progress: Progress = lambda *_: None,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> Iterator[PlanReport]:
-    """One for each target; what runs alike on several of them is traced once."""
+    """One for each target; what runs alike on several of them is traced once.
+
+    `announce` gets the question as it was understood, and a first answer for each target before its search.
+    """
     stated = None if recipe.strategy is None else load_strategy(recipe)
     request, traces = None, Traces()
     for target in targets:
@@ -57,9 +65,13 @@ def make_plans(
             check_processes(stated, 1)
         if request is None:
             request = build_request(recipe, target, assumed, progress=progress)
+            announce(_describe_request(recipe, request))
         request = replace(request, target=target, layouts=_list_layouts(target, target.count))
         predicted = None if stated is None or stated.offload else _predict_stated(request, stated)
-        plan = search(request, progress, traces=traces)
+        report_first = partial(_announce_first, announce, request)
+        if predicted is not None:
+            announce(_describe_first(request, predicted[0]))
+        plan = search(request, progress, traces=traces, report_first=None if predicted is not None else report_first)
         if stated is not None and stated.offload:
             plan = replace(plan, events=[*plan.events, _OFFLOAD_STATED])
         report = summarise_plan(request, plan, predicted)
@@ -68,6 +80,27 @@ def make_plans(
         yield replace(
             report, basis=_describe_basis(recipe, assumed), assumptions=_list_assumed(recipe, request, assumed)
         )
+
+
+def _describe_request(recipe: Recipe, request: PlanRequest) -> str:
+    workload = request.workload
+    lengths = f"up to {workload.source_lengths.max():,} source"
+    lengths += " tokens" if workload.is_classifier else f" and {workload.target_lengths.max():,} target tokens"
+    batch = recipe.train.batch_tokens
+    size = f"{recipe.train.examples_per_step} examples" if batch is None else f"{format_count(batch)} tokens"
+    return f"planning {recipe.model.location}: {size} per step, {lengths}"
+
+
+def _announce_first(announce: Callable[[str], None], request: PlanRequest, candidate: PlanCandidate) -> None:
+    announce(_describe_first(request, _plan_candidate(request, candidate)))
+
+
+def _describe_first(request: PlanRequest, planned: PlannedStrategy) -> str:
+    """What is known before the search."""
+    verdict = "fits" if planned.fits else "does not fit"
+    sizes = f"{format_bytes(planned.predicted_bytes)} of {format_bytes(request.target.capacity_bytes)}"
+    seconds = format_seconds(planned.predicted_step_seconds)
+    return f"{request.target.name}: {planned.label} {verdict}, {sizes}, {seconds} per step; searching for the best ..."
 
 
 def _find_enough(request: PlanRequest, traces: Traces) -> PlannedStrategy | None:

@@ -84,7 +84,9 @@ class Tracers:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def trace(self, variants: Sequence[Variant], after_each: Callable[[], None]) -> dict[Variant, StepModel]:
+    def trace(
+        self, variants: Sequence[Variant], after_each: Callable[[Variant, StepModel], None]
+    ) -> dict[Variant, StepModel]:
         waiting, done = deque(variants), dict[Variant, StepModel]()
         thread = None
         if self._may_start and len(variants) >= WORTH_IT:
@@ -96,7 +98,7 @@ class Tracers:
                 variant, started = waiting.popleft(), time.monotonic()
                 done[variant] = self._trace(self._request, variant)
                 longest_seconds = max(longest_seconds, time.monotonic() - started)
-                after_each()
+                after_each(variant, done[variant])
         finally:
             waiting.clear()
             if thread is not None:
@@ -224,9 +226,17 @@ Traces = dict[tuple[DeviceRules, Variant], StepModel]
 
 
 def search(
-    request: PlanRequest, progress: Progress = lambda *_: None, *, traces: Traces | None = None, verify: bool = True
+    request: PlanRequest,
+    progress: Progress = lambda *_: None,
+    *,
+    traces: Traces | None = None,
+    verify: bool = True,
+    report_first: Callable[[PlanCandidate], None] | None = None,
 ) -> Plan:
-    """`traces`: of searches for the same model and data, found there and added; without `verify` nothing is chosen."""
+    """`traces`: of searches for the same model and data, found there and added; without `verify` nothing is chosen.
+
+    `report_first` is called with the best of the first variant, the plainest, when that has been traced.
+    """
     traces = {} if traces is None else traces
     variants, refusals = _list_variants(request)
     has_pipeline = any(layout.parallel == "pipeline" for layout in request.layouts)
@@ -234,6 +244,12 @@ def search(
     layouts, closed = find_open_layouts(variants, request.layouts, request.train, model)
     models: dict[Variant, StepModel] = {}
     candidates: list[PlanCandidate] = []
+
+    def after_each(variant: Variant, model: StepModel) -> None:
+        progress("planning", len(models), len(variants))
+        if report_first is not None and variant == variants[0]:
+            report_first(_best_of_each(list(_try_budgets(request, variant, model, [ONE_GPU])))[0])
+
     is_large = count_layers(request.model_config.config) >= 12  # for fewer a second process does not pay off
     with Tracers(request, trace_variant, second_process=is_large) as tracers:
         for precision in dict.fromkeys(variant.precision for variant in variants):
@@ -241,7 +257,7 @@ def search(
             traced = list(dict.fromkeys(variant.traced for variant in wanted))
             rules = request.target.rules
             new = [variant for variant in traced if (rules, variant) not in traces]
-            done = tracers.trace(new, lambda: progress("planning", len(models), len(variants)))
+            done = tracers.trace(new, after_each)
             traces.update({(rules, variant): model for variant, model in done.items()})
             known = {variant: traces[rules, variant] for variant in traced}
             for variant in wanted:

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,6 +64,16 @@ def test_the_terminal_shows_the_best_strategy_the_table_and_the_peak(
     assert "best: fp32" in shown
     assert "CUDA context" in shown
     assert "max_source_tokens=9" in shown
+
+
+def test_what_is_known_early_is_not_part_of_the_answer(planned: tuple[PlanReport, Path]) -> None:
+    """`planned` parses all of stdout; here what goes to stderr."""
+    folder = planned[1].parent
+    with pytest.MonkeyPatch.context() as patch, redirect_stderr(io.StringIO()) as early, redirect_stdout(io.StringIO()):
+        patch.setenv("SEQFIT_CACHE", str(folder / "another"))
+        assert not main(["plan", "demo", *QUICK, "allow=[]", "--gpu", "t4"])
+    assert early.getvalue().startswith("planning ")
+    assert "searching for the best" in early.getvalue()
 
 
 def test_a_stored_plan_needs_no_torch(planned: tuple[PlanReport, Path]) -> None:

@@ -130,6 +130,29 @@ def test_what_runs_alike_on_two_gpus_is_traced_once(
     assert len(set(traced)) == len(traced) > 1
 
 
+def test_the_question_and_a_first_answer_come_before_the_search_ends(make_recipe: Callable[..., Recipe]) -> None:
+    heard: list[tuple[str, int]] = []  # line, how many variants were done
+
+    def plan(**fields: Any) -> list[str]:
+        heard.clear()
+        done = [0]
+
+        def progress(_: str, count: int, __: int | None) -> None:
+            done[0] = count
+
+        target = card_target(find_card("rtx3090"), 1)
+        recipe = make_recipe(**fields)
+        list(make_plans(recipe, [target], SHORT, progress, lambda line: heard.append((line, done[0]))))
+        assert [count for _, count in heard] == [0, 0]
+        return [line for line, _ in heard]
+
+    question, first = plan(allow=["bf16"])
+    assert "32 examples per step, up to 32 source and 8 target tokens" in question
+    assert "RTX 3090: bf16 fits, " in first
+    _, stated = plan(strategy={"precision": "fp32"})
+    assert "RTX 3090: the recipe's strategy fits, " in stated
+
+
 def test_where_nothing_fits_the_fewest_gpus_that_hold_it_are_found(make_recipe: Callable[..., Recipe]) -> None:
     recipe = make_recipe(allow=[])
     target = card_target(find_card("rtx3090"), 1)

@@ -20,7 +20,7 @@ def double(request: int, variant: int) -> int:
 def test_a_few_are_traced_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", None)
     with Tracers(2, double, second_process=True) as tracers:
-        assert tracers.trace([1, 3], lambda: None) == {1: 2, 3: 6}
+        assert tracers.trace([1, 3], lambda *_: None) == {1: 2, 3: 6}
 
 
 def test_a_second_process_that_dies_is_an_event_and_its_variants_are_traced_here(
@@ -29,7 +29,7 @@ def test_a_second_process_that_dies_is_an_event_and_its_variants_are_traced_here
     monkeypatch.setattr(tracing.os, "sched_getaffinity", lambda _pid: {0, 1})
     monkeypatch.setattr(tracing.sys, "executable", "/bin/false")
     with Tracers(2, double, second_process=True) as tracers:
-        assert tracers.trace(MANY, lambda: None) == {number: 2 * number for number in MANY}
+        assert tracers.trace(MANY, lambda *_: None) == {number: 2 * number for number in MANY}
 
 
 def test_results_of_the_second_process_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_results_of_the_second_process_are_used(monkeypatch: pytest.MonkeyPatch)
         return request * variant
 
     with Tracers(2, slow, second_process=True) as tracers:
-        done = tracers.trace(MANY, lambda: None)
+        done = tracers.trace(MANY, lambda *_: None)
     assert {abs(value) for value in done.values()} == {2 * number for number in MANY}
     assert any(value < 0 for value in done.values())
     assert tracers.events == []
