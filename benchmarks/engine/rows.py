@@ -2,7 +2,7 @@
 
 lengthen    contexts of SQuAD-es joined until a cut at 512 or 4,096 tokens always leaves exactly that many
 repeat      the first thousand rows of GSM8K over and over: 1k, 10k, 100k rows with the same lengths
-renumber    SQuAD-es as mT5's tokenizer cuts it, each piece as a word of its own: 'w17 w4 w251'. A tokenizer of
+renumber    SQuAD-es as mT5's tokenizer splits it, each piece as a word of its own: 'w17 w4 w251'. A tokenizer of
             these words has 32,128 entries at most, so a T5-sized model can be run on a multilingual model's lengths
 """
 

@@ -6,7 +6,7 @@ and built once; weights are saved and loaded as a user's would be, so both sides
     squad-es         T5's tokenizer, sources cut at 1,024 tokens: a Trainer's batch of 16 x 1,744 takes 36 GiB (by fake
                      execution, see long_source.py), of 16 x 1,024 it takes 15 GiB
     squad-es-512     the same at 512/128, as padding="max_length" needs it
-    words-512        SQuAD-es as mT5's tokenizer cuts it, for a model of T5's size (see rows.renumber), 512/128
+    words-512        SQuAD-es as mT5's tokenizer splits it, for a model of T5's size (see rows.renumber), 512/128
     full-512         16 sources of exactly 512 tokens
     base-4096        one source of 4,096 tokens and a target of 64;   base-512: the same number of tokens in 8 rows
     rows-1000        a thousand rows for a very small model, where loading weighs most;   rows-100000: repeated to 100k

@@ -1,8 +1,8 @@
 """Readers of files from outside, fed with corrupted files for some minutes: what is not read must be an error of ours.
 
 In: seconds. Out: how many files were tried, and what was raised that should not have been. A file is a good one with
-bytes changed, cut, doubled or replaced; or, where it is JSON, with values missing, too large or of another kind, which
-get past a parser and deep into a reader.
+bytes changed, removed, doubled or replaced; or, where it is JSON, with values missing, too large or of another kind,
+which get past a parser and deep into a reader.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def make_table(ratios: Sequence[float], blocks: Sequence[Sequence[_Sample]], hz:
         f"| the sampler's CPU time, of the wall time | {100 * share:.2f}% ({samples} samples) |",
         f"| its start, once | {1000 * start:.0f} ms of CPU time |",
         f"| step time with sampling / without | {statistics.median(ratios):.4f} "
-        f"(95% interval {low:.4f} to {high:.4f}, {len(ratios)} pairs) |",
+        f"(95% confidence interval {low:.4f} to {high:.4f}, {len(ratios)} pairs) |",
     ]
 
 

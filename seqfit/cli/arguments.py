@@ -31,13 +31,19 @@ TaskOption = Annotated[
     str | None,
     Option(
         "--task",
-        help="Task of a data file: qa, summarize, translate, classify, math, generate, regression, multilabel or "
-        "multiple-choice; default: guessed.",
+        metavar="NAME",
+        help="Task of a data file, such as --task qa: qa, summarize, translate, classify, math, generate, regression, "
+        "multilabel or multiple-choice (default: guessed).",
     ),
 ]
 
 ModelOption = Annotated[
-    str | None, Option("--model", help="Model for a data file: a Hub name, such as google/mt5-small, or a folder.")
+    str | None,
+    Option(
+        "--model",
+        metavar="MODEL",
+        help="Model for a data file: a Hub name, such as google/mt5-small, or a folder (default: none).",
+    ),
 ]
 
 

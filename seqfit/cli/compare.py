@@ -29,15 +29,17 @@ def command(
             "--strategies",
             "-s",
             metavar="LIST",
-            help="Candidates: sets (classic, scaling), names (baseline, fp16, recompute, packed, ddp2, ...), sums "
-            "(fp16+recompute), fields (strategy.prefetch=4) (default: classic, or baseline with --vary).",
+            help="Candidates, such as baseline,fp16+recompute: sets (classic, scaling), names (baseline, fp16, "
+            "recompute, packed, ddp2, ...), sums of them, fields (strategy.prefetch=4) (default: classic, or baseline "
+            "with --vary).",
         ),
     ] = None,
     vary: Annotated[
         list[str] | None,
         Option(
             metavar="FIELD=VALUES",
-            help="Also try these values of a field of the recipe, such as train.learning_rate=1e-4,3e-4.",
+            help="Also try these values of a field of the recipe, such as train.learning_rate=1e-4,3e-4 (default: "
+            "none). May be repeated.",
         ),
     ] = None,
     cross: Annotated[
@@ -47,31 +49,63 @@ def command(
         str | None,
         Option(metavar="LIST", help="Random seeds, such as 0,1; every candidate is trained with each (default: 0)."),
     ] = None,
-    repeats: Annotated[int | None, Option(help="Trials of every candidate with every seed (default: 5).")] = None,
-    steps: Annotated[int | None, Option(help="Steps of every trial (default: 15, or the recipe's if fewer).")] = None,
-    warm_up: Annotated[int | None, Option(help="Warm-up steps excluded from timing (default: 3).")] = None,
+    repeats: Annotated[
+        int | None,
+        Option(metavar="N", help="Trials of every candidate with every seed, such as --repeats 8 (default: 5)."),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        Option(metavar="N", help="Steps of every trial, such as --steps 40 (default: 15, or the recipe's if fewer)."),
+    ] = None,
+    warm_up: Annotated[
+        int | None,
+        Option(metavar="N", help="Warm-up steps excluded from timing, such as --warm-up 5 (default: 3)."),
+    ] = None,
     gpu: Annotated[
-        str | None, Option(metavar="LIST", help="Also predict for these GPUs, such as v100-16-sxm,rtx3090.")
+        str | None,
+        Option(metavar="LIST", help="Also predict for these GPUs, such as v100-16-sxm,rtx3090 (default: none)."),
     ] = None,
     device: Annotated[
         str | None, Option(metavar="LIST", help="Devices to train on, such as cpu,cuda (default: the recipe's).")
     ] = None,
     larger: Annotated[
-        str | None, Option(metavar="MODEL", help="The model that 'larger' stands for: a Hub name or a folder.")
+        str | None,
+        Option(
+            metavar="MODEL",
+            help="The model that the candidate 'larger' trains, such as google-t5/t5-base or a folder (default: the "
+            "next larger checkpoint of the recipe's model).",
+        ),
     ] = None,
     budget: Annotated[
         str | None,
         Option(metavar="TIME", help="Time limit, such as 20m; as many steps and repeats run as fit (default: none)."),
     ] = None,
     matrix: Annotated[
-        Path | None, Option(metavar="FILE", help="YAML file with these options; the command line takes precedence.")
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="YAML file with these options, such as matrix.yaml; the command line takes precedence (default: "
+            "none).",
+        ),
     ] = None,
     out: Annotated[
-        Path | None, Option("--out", "-o", metavar="DIR", help="Folder to write (default: comparisons/NAME-TIME).")
+        Path | None,
+        Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Folder to write, such as comparisons/mine (default: comparisons/NAME-TIME).",
+        ),
     ] = None,
     resume: Annotated[bool, Option("--resume", help="Resume a comparison: RECIPE is its folder, or --out.")] = False,
     repeat: Annotated[
-        int | None, Option(min=0, help="Run one repeat of a submitted comparison, counted from 0 (for job files).")
+        int | None,
+        Option(
+            min=0,
+            metavar="N",
+            help="For job files: run one repeat of a submitted comparison, counted from 0, such as --repeat 0 "
+            "(default: all).",
+        ),
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print what would be run, and stop.")] = False,
 ) -> None:

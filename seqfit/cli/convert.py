@@ -20,7 +20,13 @@ def command(
         ),
     ],
     out: Annotated[
-        Path | None, Option("--out", "-o", metavar="FILE", help="Recipe to write; default: SCRIPT's name with .yaml.")
+        Path | None,
+        Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Recipe to write, such as mine.yaml (default: SCRIPT's name with .yaml).",
+        ),
     ] = None,
 ) -> None:
     """Write a recipe that does what a Trainer script does. The script is read, never executed.

@@ -342,7 +342,8 @@ def command(
         str | None,
         Option(
             metavar="[FILE]",
-            help="Also write one HTML page with plots. Default: NAME-data.html. Example: --html report.html",
+            help="Also write one HTML page with plots, such as --html report.html (default: none; without FILE: "
+            "NAME-data.html).",
         ),
     ] = None,
     as_json: Annotated[bool, Option("--json", help="Print the whole report as JSON instead of text.")] = False,
@@ -352,18 +353,19 @@ def command(
             "--try",
             metavar="N",
             min=1,
-            help="Do the task yourself on N rows and see your score, a human baseline; 'q' ends it. Example: --try 10",
+            help="Do the task yourself on N rows, such as --try 10, and see your score, a human baseline; 'q' ends it "
+            "(default: none).",
         ),
     ] = None,
     rows: Annotated[
         int | None,
         Option(
-            metavar="N", min=1, help="Read at most N rows of each source and split. Default: all. Example: --rows 1000"
+            metavar="N", min=1, help="Read at most N rows of each source and split, such as --rows 1000 (default: all)."
         ),
     ] = None,
     write_recipe: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Write the guessed recipe to a new YAML file. Example: --write-recipe mine.yaml"),
+        Option(metavar="FILE", help="Write the guessed recipe to a new YAML file, such as mine.yaml (default: none)."),
     ] = None,
 ) -> None:
     """Inspect data before training: guessed recipe, columns, classes, lengths, repeats, leaks, examples, problems.

@@ -31,7 +31,8 @@ def command(
 ) -> None:
     """Show what this machine has and lacks, and how to fix it.
 
-    Exit code 1 if something required is missing, or a check of --selftest fails.
+    Exit code 1 if something required is missing, or a check of --selftest fails. Examples: seqfit doctor;
+    seqfit doctor --selftest
     """
     if selftest:
         _run_selftest(as_json)

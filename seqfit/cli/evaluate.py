@@ -14,15 +14,28 @@ def command(
     run: Annotated[Path, Argument(metavar="RUN", help="A run directory, for example runs/demo.")],
     overrides: OverridesArgument = None,
     data: Annotated[
-        str | None, Option(metavar="FILE", help="Score all rows of this file instead of a split, for example new.csv.")
+        str | None, Option(metavar="FILE", help="Score all rows of this file, such as new.csv (default: the split).")
     ] = None,
     split: Annotated[
-        Literal["train", "validation", "test"], Option(help="The split to score (default: test).", show_default=False)
+        Literal["train", "validation", "test"],
+        Option(
+            metavar="train|validation|test",
+            help="The split to score, such as --split validation (default: test).",
+            show_default=False,
+        ),
     ] = "test",
     before: Annotated[bool, Option("--before", help="Also score the model before fine-tuning.")] = False,
-    limit: Annotated[int | None, Option(min=1, help="Score at most N rows (default: all).", metavar="N")] = None,
+    limit: Annotated[
+        int | None, Option(min=1, help="Score at most N rows, such as --limit 500 (default: all).", metavar="N")
+    ] = None,
     examples: Annotated[
-        int, Option(min=0, help="Number of predictions to print (default: 3).", metavar="N", show_default=False)
+        int,
+        Option(
+            min=0,
+            help="Number of predictions to print, such as --examples 10 (default: 3).",
+            metavar="N",
+            show_default=False,
+        ),
     ] = 3,
 ) -> None:
     """Score the best checkpoint of a run on a split; writes evaluation-SPLIT.json with metrics and predictions.

@@ -22,7 +22,10 @@ def status(
         ),
     ] = None,
 ) -> None:
-    """Show the queue state, the step, the last loss and the restarts of submitted runs."""
+    """Show the queue state, the step, the last loss and the restarts of submitted runs.
+
+    Example: seqfit status runs/demo
+    """
     check_runs(runs or [], "status", "comparison", "folder")
     from seqfit.comparison import find_comparison, records
     from seqfit.launch import find_submitted, read_statuses
@@ -77,10 +80,14 @@ def logs(
     run: Annotated[Path, Argument(metavar="RUN", help="Directory of a submitted run, for example runs/demo.")],
     follow: Annotated[bool, Option("--follow", "-f", help="Keep printing until the job is over, or Ctrl-C.")] = False,
     lines: Annotated[
-        int | None, Option("--lines", "-n", min=1, help="Start with the last N lines (default: all).", metavar="N")
+        int | None,
+        Option("--lines", "-n", min=1, help="Start with the last N lines, such as -n 20 (default: all).", metavar="N"),
     ] = None,
 ) -> None:
-    """Print the log of the newest job of a run, over all its restarts."""
+    """Print the log of the newest job of a run, over all its restarts.
+
+    Example: seqfit logs runs/demo --follow
+    """
     check_runs([run], "logs", "comparison", "folder")
     from seqfit.launch import read_log
 
@@ -93,7 +100,10 @@ def cancel(
         list[Path], Argument(metavar="RUN...", help="Directories of submitted runs, of an array or a comparison.")
     ],
 ) -> None:
-    """Cancel the jobs of runs. A run that is training stops after its step with a snapshot, and can be resumed."""
+    """Cancel the jobs of runs. A run that is training stops after its step with a snapshot, and can be resumed.
+
+    Example: seqfit cancel runs/demo
+    """
     check_runs(runs, "cancel", "comparison", "folder")
     from seqfit.launch import cancel_runs
 

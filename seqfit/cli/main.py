@@ -140,7 +140,7 @@ def _run(name: str, arguments: list[str]) -> int:
 
         arguments = answer_trainer_options(arguments, parser.params, name)
     try:
-        # Arguments are handed over, for typer would expand '~key' as a home directory on Windows.
+        # Arguments are handed over, because typer would expand '~key' as a home directory on Windows.
         parser.main(args=arguments, prog_name=f"seqfit {name}")
     except SystemExit as end:  # typer ends every command this way, the successful ones too
         interrupt = end.__context__ and end.__context__.__cause__

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _BAR = 24
 _PARETO = "Pareto-optimal"
 _MOST_ROWS = 10
-_TABLE_WIDTH = 100  # of a table of GPUs: less would cut off cells
+_TABLE_WIDTH = 100  # of a table of GPUs: less would truncate cells
 
 
 def print_plan(
@@ -232,10 +232,16 @@ def command(
     overrides: OverridesArgument = None,
     task: TaskOption = None,
     model: Annotated[
-        str | None, Option("--model", help="Model, in place of the argument: a folder, or a name on the Hub.")
+        str | None,
+        Option(
+            "--model",
+            metavar="MODEL",
+            help="Model of a data file: a folder, or a name, such as google/mt5-small (default: the argument).",
+        ),
     ] = None,
     data: Annotated[
-        str | None, Option("--data", metavar="FILE", help="Data to take the lengths from; default: they are assumed.")
+        str | None,
+        Option("--data", metavar="FILE", help="Data to take the lengths from, such as my.csv (default: assumed ones)."),
     ] = None,
     gpu: Annotated[
         list[str] | None,
@@ -248,26 +254,38 @@ def command(
         bool, Option("--all-gpus", help="A table of all GPUs that are known, the fastest first.")
     ] = False,
     gpus: Annotated[int | None, Option(metavar="N", help="Number of GPUs, such as --gpus 2 (default: 1).")] = None,
-    batch: Annotated[int | None, Option(metavar="N", help="Global batch: examples per step (default: 32).")] = None,
+    batch: Annotated[
+        int | None, Option(metavar="N", help="Global batch: examples per step, such as --batch 64 (default: 32).")
+    ] = None,
     source_tokens: Annotated[
         int | None,
         Option(
             metavar="N",
-            help="Length of the longest source (default: from the data; without, 512, or 128 for an encoder).",
+            help="Length of the longest source, such as 1024 (default: from the data; without, 512, or 128 for an "
+            "encoder).",
         ),
     ] = None,
     target_tokens: Annotated[
-        int | None, Option(metavar="N", help="Length of the longest target (default: from the data; without, 64).")
+        int | None,
+        Option(metavar="N", help="Length of the longest target, such as 128 (default: from the data; without, 64)."),
     ] = None,
-    optimizer: Annotated[str | None, Option(metavar="NAME", help="Optimizer: adamw (default) or adafactor.")] = None,
+    optimizer: Annotated[
+        str | None,
+        Option(metavar="NAME", help="Optimizer: adamw (default) or adafactor. Example: --optimizer adafactor"),
+    ] = None,
     rows: Annotated[
-        int | None, Option(metavar="N", help="Rows to train on (default: those of the data; without, 10,000).")
+        int | None,
+        Option(metavar="N", help="Rows to train on, such as 50000 (default: those of the data; without, 10,000)."),
     ] = None,
-    epochs: Annotated[float | None, Option(metavar="N", help="Passes over the rows (default: 3).")] = None,
+    epochs: Annotated[
+        float | None, Option(metavar="N", help="Passes over the rows, such as --epochs 5 (default: 3).")
+    ] = None,
     price: Annotated[
         list[float] | None,
         Option(
-            metavar="PRICE", help="Price of one GPU for an hour; the plan then has the cost. Once, or for each --gpu."
+            metavar="PRICE",
+            help="Price of one GPU for an hour, such as 1.20, once or for each --gpu; the plan then has the cost "
+            "(default: no cost).",
         ),
     ] = None,
     check: Annotated[bool, Option("--check", help="Exit with code 1 if it does not fit, on any of the GPUs.")] = False,
@@ -277,8 +295,9 @@ def command(
         list[str] | None,
         Option(
             metavar="FIELD=VALUE",
-            help="Plan a second time with this change and show the difference: any override of the recipe, or "
-            "max_source_tokens=N and max_target_tokens=N, as if the longest text had N tokens. May be repeated.",
+            help="Plan a second time with this change and show the difference (default: one plan): any override of the "
+            "recipe, such as strategy.recompute=blocks, or max_source_tokens=N and max_target_tokens=N, as if the "
+            "longest text had N tokens. May be repeated.",
         ),
     ] = None,
     no_data: Annotated[
@@ -287,7 +306,11 @@ def command(
     ] = False,
     as_json: Annotated[bool, Option("--json", help="Print the plan as JSON instead of text.")] = False,
     html: Annotated[
-        Path | None, Option(metavar="FILE", help="Also write an HTML page with a timeline of a step's memory.")
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Also write an HTML page with a timeline of a step's memory, such as plan.html (default: only print).",
+        ),
     ] = None,
     calibrate: Annotated[
         bool, Option("--calibrate", help="Measure this machine's speed first (one minute); later plans use the result.")
@@ -324,8 +347,8 @@ def command(
         gpu or [], all_gpus=all_gpus, one_only={"--what-if": what_if, "--html": html, "--explain": explain}
     )
     prices = _read_prices(price or [], names)
-    asked = {"train.batch_examples": batch, "train.optimizer.name": optimizer, "train.epochs": epochs}
-    overrides = [*(f"{name}={value}" for name, value in asked.items() if value is not None), *(overrides or ())]
+    stated = {"train.batch_examples": batch, "train.optimizer.name": optimizer, "train.epochs": epochs}
+    overrides = [*(f"{name}={value}" for name, value in stated.items() if value is not None), *(overrides or ())]
     given = read_given(recipe, overrides, data=data, task=task, model=model, command="plan")
     for note in () if given.without_data else given.notes:
         typer.echo(f"guessed: {note}", err=as_json)

@@ -28,7 +28,9 @@ def command(
         Option(
             "--file",
             "-f",
-            help="File with rows: .jsonl, .json, .csv, .tsv, .parquet, or text with one row per line; default: stdin.",
+            metavar="FILE",
+            help="File with rows, such as new.csv: .jsonl, .json, .csv, .tsv, .parquet, or text with one row per line "
+            "(default: standard input).",
         ),
     ] = None,
     as_json: Annotated[

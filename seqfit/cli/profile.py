@@ -199,13 +199,21 @@ def command(
         ),
     ] = None,
     overrides: OverridesArgument = None,
-    steps: Annotated[int, Option(metavar="N", min=1, help="Time at least N steps; 3 more run under the profiler.")] = 5,
+    steps: Annotated[
+        int,
+        Option(
+            metavar="N",
+            min=1,
+            help="Time at least N steps, such as --steps 20; 3 more run under the profiler (default: 5).",
+            show_default=False,
+        ),
+    ] = 5,
     trace: Annotated[
         Path | None,
         Option(
             metavar="FILE",
-            help="Analyse an existing trace instead: torch.profiler's JSON (plain or .gz), or an Nsight Systems report "
-            "exported with `nsys export --type sqlite`.",
+            help="Analyse an existing trace instead, such as trace.json.gz: torch.profiler's JSON (plain or .gz), or "
+            "an Nsight Systems report exported with `nsys export --type sqlite` (default: run the recipe).",
         ),
     ] = None,
     prove: Annotated[
@@ -217,7 +225,8 @@ def command(
             "--out",
             "-o",
             metavar="DIR",
-            help="Folder for trace.json.gz and summary.json (default: profile, or RUN/profile for a run directory).",
+            help="Folder for trace.json.gz and summary.json, such as --out slow (default: profile, or RUN/profile for "
+            "a run directory).",
         ),
     ] = None,
     as_json: Annotated[bool, Option("--json", help="Print the profile as JSON instead of text.")] = False,

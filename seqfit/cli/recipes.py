@@ -27,14 +27,18 @@ def cp(
     name: Annotated[str, Argument(metavar="NAME", help="Name of a library recipe ('seqfit ls').")],
     file: Annotated[Path, Argument(metavar="FILE", help="Where to put the copy: a new file, or a folder.")],
 ) -> None:
-    """Copy a library recipe, with its comments, to a file of your own. An existing file is never overwritten."""
+    """Copy a library recipe, with its comments, to a file of your own. An existing file is never overwritten.
+
+    Example: seqfit cp demo mine.yaml
+    """
     print(f"wrote {copy_recipe(name, file)}")
 
 
 def show(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
     """Print a recipe with what it extends, all defaults and overrides. The output is a recipe again.
 
-    For a run directory, comments at the end show where the time went.
+    For a run directory, comments at the end show where the time went. Examples: seqfit show t5-gsm8k train.steps=500;
+    seqfit show runs/demo
     """
     check_recipe(recipe, "show")
     print(dump_recipe(load_recipe(recipe, overrides or ())), end="")
@@ -53,7 +57,10 @@ def schema() -> None:
 
 
 def validate(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None:
-    """Check a recipe without loading model or data; all mistakes are reported together (exit code 2)."""
+    """Check a recipe without loading model or data; all mistakes are reported together (exit code 2).
+
+    Example: seqfit validate mine.yaml train.learning_rate=1e-4
+    """
     check_recipe(recipe, "validate")
     checked, notes = load_noted_recipe(recipe, overrides or ())
     model, train = checked.model, checked.train

@@ -22,17 +22,25 @@ def command(
     ],
     out: Annotated[
         Path | None,
-        Option(metavar="FILE", help="File to write (default: summary.html in the run; report.html for several)."),
+        Option(
+            metavar="FILE",
+            help="File to write, such as page.html (default: summary.html in the run; report.html for several).",
+        ),
     ] = None,
     figures: Annotated[
         Path | None,
-        Option(metavar="DIR", help="Also write every chart to this folder, as SVG, PNG and PDF (needs Chromium)."),
+        Option(
+            metavar="DIR",
+            help="Also write every chart to this folder, such as figures, as SVG, PNG and PDF; needs Chromium "
+            "(default: only the page).",
+        ),
     ] = None,
     watch: Annotated[
         bool, Option("--watch", help="Serve the page on this machine and keep it up to date, until Ctrl-C.")
     ] = False,
     port: Annotated[
-        int | None, Option(metavar="N", min=0, max=65535, help="Port for --watch (default: any free one).")
+        int | None,
+        Option(metavar="N", min=0, max=65535, help="Port for --watch, such as --port 8000 (default: any free one)."),
     ] = None,
     no_open: Annotated[bool, Option("--no-open", help="With --watch: don't open a browser.")] = False,
 ) -> None:

@@ -23,22 +23,60 @@ def command(
         ),
     ] = None,
     parallel: Annotated[
-        str, Option(metavar="LIST", help="Values of strategy.parallel to measure or predict: ddp, fsdp, pipeline.")
+        str,
+        Option(
+            metavar="LIST",
+            help="Values of strategy.parallel to measure or predict (ddp, fsdp, pipeline), such as ddp,fsdp (default: "
+            "ddp).",
+            show_default=False,
+        ),
     ] = "ddp",
     weak: Annotated[
         bool,
         Option("--weak", help="Weak scaling: the global batch grows with the processes (default: strong scaling)."),
     ] = False,
-    steps: Annotated[int, Option(help="Measured steps per repeat, after two warm-up steps.")] = 5,
-    repeats: Annotated[int, Option(help="How often each group of processes is measured.")] = 3,
-    gpu: Annotated[str | None, Option(metavar="GPU", help="Also predict for this GPU, such as h100-sxm.")] = None,
-    upto: Annotated[int | None, Option(metavar="N", help="Largest number of GPUs to predict (default: 512).")] = None,
-    per_node: Annotated[int | None, Option(metavar="N", help="GPUs per machine (default: 8).")] = None,
+    steps: Annotated[
+        int,
+        Option(
+            metavar="N",
+            help="Measured steps per repeat, after two warm-up steps, such as --steps 20 (default: 5).",
+            show_default=False,
+        ),
+    ] = 5,
+    repeats: Annotated[
+        int,
+        Option(
+            metavar="N",
+            help="How often each group of processes is measured, such as --repeats 5 (default: 3).",
+            show_default=False,
+        ),
+    ] = 3,
+    gpu: Annotated[
+        str | None,
+        Option(metavar="GPU", help="Also predict for this GPU, such as h100-sxm (default: none)."),
+    ] = None,
+    upto: Annotated[
+        int | None,
+        Option(metavar="N", help="With --gpu: largest number of GPUs to predict, such as --upto 64 (default: 512)."),
+    ] = None,
+    per_node: Annotated[
+        int | None, Option(metavar="N", help="With --gpu: GPUs per machine, such as --per-node 4 (default: 8).")
+    ] = None,
     network: Annotated[
-        str | None, Option(metavar="RATE", help="Bandwidth between machines (default: 25GB/s, 200 Gbit/s).")
+        str | None,
+        Option(
+            metavar="RATE",
+            help="With --gpu: bandwidth between machines, such as 12.5GB/s (default: 25GB/s, which is 200 Gbit/s).",
+        ),
     ] = None,
     out: Annotated[
-        Path | None, Option("--out", "-o", metavar="DIR", help="Also write scaling.json and scaling.md there.")
+        Path | None,
+        Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Also write scaling.json and scaling.md there, such as --out report (default: only print).",
+        ),
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print what would be run, and stop.")] = False,
 ) -> None:

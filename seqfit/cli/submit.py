@@ -25,50 +25,85 @@ def command(
         ),
     ],
     overrides: OverridesArgument = None,
-    nodes: Annotated[int | None, Option(help="Number of nodes (default: 1).")] = None,
+    nodes: Annotated[int | None, Option(metavar="N", help="Number of nodes, such as --nodes 2 (default: 1).")] = None,
     gpus_per_node: Annotated[
-        int | None, Option(help="GPUs per node, with one process per GPU; 0 trains on CPUs (default: 1).")
+        int | None,
+        Option(metavar="N", help="GPUs per node, such as 4, with one process per GPU; 0 trains on CPUs (default: 1)."),
     ] = None,
     processes_per_node: Annotated[
-        int | None, Option(help="With --gpus-per-node 0: processes per node (default: 1).")
+        int | None, Option(metavar="N", help="With --gpus-per-node 0: processes per node, such as 8 (default: 1).")
     ] = None,
     cpus_per_process: Annotated[
-        int | None, Option(help="CPU cores per process (default: the profile's, else 4).")
+        int | None, Option(metavar="N", help="CPU cores per process, such as 8 (default: the profile's, else 4).")
     ] = None,
     time: Annotated[
         str | None,
-        Option(help="Time limit: 90 (minutes), 4:00:00 or 2-12:00:00 (default: the profile's, else the cluster's)."),
+        Option(
+            metavar="TIME",
+            help="Time limit, such as 90 (minutes), 4:00:00 or 2-12:00:00 (default: the profile's, else the "
+            "cluster's).",
+        ),
     ] = None,
     partition: Annotated[
-        str | None, Option("--partition", "-p", help="Partition (default: the profile's, else the cluster's).")
+        str | None,
+        Option(
+            "--partition",
+            "-p",
+            metavar="NAME",
+            help="Partition, such as gpu (default: the profile's, else the cluster's).",
+        ),
     ] = None,
     memory: Annotated[
-        str | None, Option(help="Memory per node, for example 64G (default: the profile's, else the cluster's).")
+        str | None,
+        Option(metavar="SIZE", help="Memory per node, such as 64G (default: the profile's, else the cluster's)."),
     ] = None,
     memory_limit: Annotated[
-        str | None, Option(help="On CPUs: what each process may allocate, for example 4GiB (default: no limit).")
+        str | None,
+        Option(metavar="SIZE", help="On CPUs: what each process may allocate, such as 4GiB (default: no limit)."),
     ] = None,
-    track: Annotated[Tool | None, Option(help="Send the run to this tracker while it trains (default: none).")] = None,
+    track: Annotated[
+        Tool | None,
+        Option(
+            metavar="tensorboard|trackio|wandb|mlflow",
+            help="Send the run to this tracker while it trains, such as --track tensorboard (default: none).",
+        ),
+    ] = None,
     project: Annotated[
-        str | None, Option(help="With --track: project or experiment in the tool (default: seqfit).")
+        str | None,
+        Option(
+            metavar="NAME",
+            help="With --track: project or experiment in the tool, such as --project squad (default: seqfit).",
+        ),
     ] = None,
-    out: Annotated[Path | None, Option("--out", "-o", help="Run directory to write (default: runs/NAME-TIME).")] = None,
+    out: Annotated[
+        Path | None,
+        Option(
+            "--out", "-o", metavar="DIR", help="Run directory to write, such as runs/mine (default: runs/NAME-TIME)."
+        ),
+    ] = None,
     profile: Annotated[
         Path | None,
         Option(
-            metavar="FILE", help="The cluster's settings (default: $SEQFIT_PROFILE or ~/.config/seqfit/cluster.yaml)."
+            metavar="FILE",
+            help="The cluster's settings, such as site.yaml (default: $SEQFIT_PROFILE or "
+            "~/.config/seqfit/cluster.yaml).",
         ),
     ] = None,
     array: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Several runs as one job array: a file with the overrides of one run per line."),
+        Option(
+            metavar="FILE",
+            help="Several runs as one job array: a file, such as sweep.txt, with the overrides of one run per line "
+            "(default: one run).",
+        ),
     ] = None,
     compare: Annotated[
         str | None,
         Option(
             metavar="LIST",
-            help="Compare strategies, with the repeats as one job array: the candidates, as in 'seqfit compare "
-            "--strategies', or a matrix file (.yaml) that also has seeds, repeats and steps.",
+            help="Compare strategies, with the repeats as one job array: the candidates, such as classic, as in "
+            "'seqfit compare --strategies', or a matrix file (.yaml) that also has seeds, repeats and steps (default: "
+            "train one run).",
         ),
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the job file and write nothing.")] = False,

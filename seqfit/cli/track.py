@@ -11,13 +11,22 @@ from seqfit.cli.arguments import check_runs
 
 Tool = Literal["tensorboard", "trackio", "wandb", "mlflow"]
 ProjectOption = Annotated[
-    str, Option("--project", help="Project or experiment in the tool (default: seqfit).", show_default=False)
+    str,
+    Option(
+        "--project",
+        metavar="NAME",
+        help="Project or experiment in the tool, such as --project squad (default: seqfit).",
+        show_default=False,
+    ),
 ]
 
 
 def command(
     runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run directories, for example runs/demo.")],
-    to: Annotated[Tool, Option(help="The tool to send them to.")],
+    to: Annotated[
+        Tool,
+        Option(metavar="tensorboard|trackio|wandb|mlflow", help="The tool to send them to, such as --to tensorboard."),
+    ],
     project: ProjectOption = "seqfit",
     follow: Annotated[
         bool, Option("--follow", help="Keep sending until the runs end; waits for a run that is not there yet.")
@@ -27,7 +36,7 @@ def command(
         Option(
             min=1,
             metavar="SECONDS",
-            help="With --follow: give up a run after so long without a record (default: 600).",
+            help="With --follow: give up a run after so long without a record, such as --patience 60 (default: 600).",
             show_default=False,
         ),
     ] = 600.0,

@@ -27,32 +27,71 @@ def command(
     ] = None,
     overrides: OverridesArgument = None,
     out: Annotated[
-        Path | None, Option("--out", "-o", help="Run directory to write, such as runs/mine; default: runs/NAME-TIME.")
+        Path | None,
+        Option(
+            "--out", "-o", metavar="DIR", help="Run directory to write, such as runs/mine (default: runs/NAME-TIME)."
+        ),
     ] = None,
     data: Annotated[
-        str | None, Option(help="Train on a data file or folder without a recipe: task and columns are guessed.")
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Train on a data file or folder, such as my.csv, without a recipe: task and columns are guessed "
+            "(default: the recipe's data).",
+        ),
     ] = None,
     task: TaskOption = None,
     model: ModelOption = None,
-    memory_limit: Annotated[str | None, Option(help="On a CPU: memory limit of this process, such as 4GiB.")] = None,
+    memory_limit: Annotated[
+        str | None,
+        Option(metavar="SIZE", help="On a CPU: memory limit of this process, such as 4GiB (default: no limit)."),
+    ] = None,
     resume: Annotated[
         bool, Option("--resume", help="Continue an unfinished run bit-exactly: RECIPE or --out is its directory.")
     ] = False,
     track: Annotated[
-        Tool | None, Option(help="Send the run to this tracker while it trains, from a separate process.")
+        Tool | None,
+        Option(
+            metavar="tensorboard|trackio|wandb|mlflow",
+            help="Send the run to this tracker while it trains, from a separate process, such as --track tensorboard "
+            "(default: none).",
+        ),
     ] = None,
     project: ProjectOption = "seqfit",
     nproc: Annotated[
         int | None,
-        Option(min=1, help="Processes on this machine, one per GPU, such as 2; not inside torchrun or srun."),
+        Option(
+            min=1,
+            metavar="N",
+            help="Processes on this machine, one per GPU, such as 2; not inside torchrun or srun (default: a single "
+            "process).",
+        ),
     ] = None,
     accelerate_config: Annotated[
-        Path | None, Option(help="File of `accelerate config` that states processes and precision.")
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="File of `accelerate config`, such as two.yaml, that states processes and precision (default: none).",
+        ),
     ] = None,
     max_restarts: Annotated[
-        int, Option(min=0, help="With --nproc: maximum number of restarts after a process died.")
+        int,
+        Option(
+            min=0,
+            metavar="N",
+            help="With --nproc: maximum number of restarts after a process died, such as 0 for none (default: 3).",
+            show_default=False,
+        ),
     ] = 3,
-    grace: Annotated[int, Option(min=1, help="With --nproc: seconds to finish the step after a signal.")] = 25,
+    grace: Annotated[
+        int,
+        Option(
+            min=1,
+            metavar="SECONDS",
+            help="With --nproc: time to finish the step after a signal, such as --grace 60 (default: 25).",
+            show_default=False,
+        ),
+    ] = 25,
 ) -> None:
     """Fine-tune a model by a recipe, or with --data by one guessed from the columns; writes a run directory.
 

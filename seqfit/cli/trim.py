@@ -28,10 +28,20 @@ def command(
     out: Annotated[Path, Argument(metavar="OUT", help="The folder to write; it must not exist yet.")],
     overrides: OverridesArgument = None,
     data: Annotated[
-        list[Path] | None, Option(metavar="FILE", help="Keep the tokens of this data or text file; may be repeated.")
+        list[Path] | None,
+        Option(
+            metavar="FILE",
+            help="Keep the tokens of this data or text file, such as train.json; may be repeated (default: those of "
+            "--recipe).",
+        ),
     ] = None,
     recipe: Annotated[
-        str | None, Option(help="Keep the tokens of all splits of this recipe's data, instead of --data.")
+        str | None,
+        Option(
+            metavar="RECIPE",
+            help="Keep the tokens of all splits of this recipe's data, such as mine.yaml, instead of --data (default: "
+            "none).",
+        ),
     ] = None,
     mode: Annotated[
         str | None,
@@ -43,7 +53,11 @@ def command(
         ),
     ] = None,
     tokenizer: Annotated[
-        str | None, Option(help="Folder or Hub name of the tokenizer. Default: the model's own.")
+        str | None,
+        Option(
+            metavar="NAME",
+            help="Folder or Hub name of the tokenizer, such as google/mt5-small (default: the model's own).",
+        ),
     ] = None,
 ) -> None:
     """Write a smaller model that has only the tokens that some data uses; plain transformers loads the folder.

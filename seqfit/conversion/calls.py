@@ -651,7 +651,7 @@ def _constant_of(value: Imported) -> Any:
 
 
 def read_scalar(text: str) -> Any:
-    """A word of a command line as a value: '3e-4' -> 0.0003, 'True' -> True."""
+    """An argument of a command line as a value: '3e-4' -> 0.0003, 'True' -> True."""
     found, _ = (
         read_yaml(text)
         if text and not text.startswith(("{", "[", "&", "*", "!", "|", ">", "%", "@", "`"))

@@ -434,9 +434,9 @@ class TrainedParts:
         length = options.get("max_length", options.get("max_target_length") if side == "target" else None)
         if length is None and options.get("truncation") and isinstance(call["owner"], Thing):
             length = call["owner"].fields.get("model_max_length")
-        is_cut = bool(options.get("truncation", True))
+        is_truncated = bool(options.get("truncation", True))
         said = f"tokenizer(max_length={_shown(length)})"
-        if length is not None and not is_cut:
+        if length is not None and not is_truncated:
             reading.leave(said, line, "without truncation=True the tokenizer truncates nothing")
         elif length is not None:
             self._take(f"max_{side}_length", length, line, said)

@@ -108,11 +108,11 @@ def keep_outputs_in_fp32(model: PreTrainedModel, device: torch.device) -> str | 
 
 
 def _in_fp32(output: nn.Module, device_type: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    stock = output.forward
+    usual = output.forward
 
     def forward(states: torch.Tensor) -> torch.Tensor:
         with torch.autocast(device_type, enabled=False):
-            result: torch.Tensor = stock(states.float())
+            result: torch.Tensor = usual(states.float())
             return result
 
     return forward

@@ -107,10 +107,10 @@ class FakeStep:
                 device=spec.device,
             )
             for module in model.modules():  # the device's rules also apply to recomputed forwards
-                stock = module.__dict__.get("_gradient_checkpointing_func")
-                if stock is not None:
+                usual = module.__dict__.get("_gradient_checkpointing_func")
+                if usual is not None:
                     contexts = lambda: (nullcontext(), spec.rules.in_force())  # noqa: E731
-                    module.__dict__["_gradient_checkpointing_func"] = partial(stock, context_fn=contexts)
+                    module.__dict__["_gradient_checkpointing_func"] = partial(usual, context_fn=contexts)
             optimizer = built.step.optimizer
             for parameter in built.step.model.parameters():
                 parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None

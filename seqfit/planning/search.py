@@ -12,7 +12,7 @@ process take them from the other end of the list:
     this process         a b c d ->
     the second one             <- e f g        (it starts later: it has torch to import first)
 
-They exchange pickles through pipes. A ProcessPoolExecutor would have to spawn (torch has threads), which imports the
+They pass pickles through pipes. A ProcessPoolExecutor would have to spawn (torch has threads), which imports the
 caller's main module in the worker: a script that calls seqfit.plan() outside of `if __name__ == "__main__"` would run
 from its beginning a second time.
 """

@@ -166,7 +166,7 @@ def _find_in_sequence(trace: Trace) -> Iterator[tuple[list[HostSpan], str]]:
     work = work or [*outermost(trace.ops)]
     names = [span.name for span in work]
     if trace.kernels:
-        updates = _cut_behind_updates(names)
+        updates = _split_behind_updates(names)
         yield _build_steps(trace, work, updates if _are_alike(updates) else []), BY_UPDATE_KERNELS
         if len(updates) == 2:  # one update is one step, and what repeats in it are layers
             return
@@ -174,16 +174,16 @@ def _find_in_sequence(trace: Trace) -> Iterator[tuple[list[HostSpan], str]]:
     whole = len(names) // period * period if period else 0
     by = BY_KERNELS if trace.kernels else BY_OPERATORS
     yield _build_steps(trace, work, [*range(0, whole + 1, period)] if period else []), by
-    yield _build_steps(trace, work, _cut_at_names_of_every_step(names)), by
+    yield _build_steps(trace, work, _split_at_names_of_every_step(names)), by
 
 
-def _build_steps(trace: Trace, work: Sequence[Span], cuts: Sequence[int]) -> list[HostSpan]:
-    """A step for each pair of cuts.
+def _build_steps(trace: Trace, work: Sequence[Span], boundaries: Sequence[int]) -> list[HostSpan]:
+    """A step for each pair of boundaries.
 
     It begins when the host has launched the last kernel of the one before: what it then does (loading, copying) belongs
     to the next one. The first has as long a lead as the others.
     """
-    if len(cuts) < 3:
+    if len(boundaries) < 3:
         return []
     launches = {call.correlation: call for call in trace.calls if call.correlation is not None}
 
@@ -192,34 +192,35 @@ def _build_steps(trace: Trace, work: Sequence[Span], cuts: Sequence[int]) -> lis
         call = launches.get(span.correlation) if isinstance(span, KernelSpan) and span.correlation is not None else None
         return (span.start_ns, span.end_ns) if call is None else (call.start_ns, call.end_ns)
 
-    inner = [cut for cut in cuts if 0 < cut < len(work)]
-    lead = median([max(host_span(cut)[0] - host_span(cut - 1)[1], 0) for cut in inner] or [0])
-    edges = [host_span(cut - 1)[1] if cut else max(round(host_span(0)[0] - lead), trace.window_ns[0]) for cut in cuts]
+    inner = [boundary for boundary in boundaries if 0 < boundary < len(work)]
+    lead = median([max(host_span(boundary)[0] - host_span(boundary - 1)[1], 0) for boundary in inner] or [0])
+    start = max(round(host_span(0)[0] - lead), trace.window_ns[0])
+    edges = [host_span(boundary - 1)[1] if boundary else start for boundary in boundaries]
     return [HostSpan(f"step {n}", a, b - a, "") for n, (a, b) in enumerate(pairwise(edges)) if b > a]
 
 
-def _cut_behind_updates(names: Sequence[str]) -> list[int]:
+def _split_behind_updates(names: Sequence[str]) -> list[int]:
     """Positions after the last kernel of each update: between two updates there is a matrix product."""
     pattern = _UPDATE_KERNEL if any(_UPDATE_KERNEL.search(name) for name in set(names)) else _FOREACH_KERNEL
     is_update = {name: bool(pattern.search(name)) for name in set(names)}
     is_product = {name: bool(MATRIX_PRODUCT.search(name)) for name in set(names)}
-    cuts, last = [0], None
+    boundaries, last = [0], None
     for place, name in enumerate(names):
         if is_update[name]:
             last = place
         elif is_product[name] and last is not None:
-            cuts.append(last + 1)
+            boundaries.append(last + 1)
             last = None
     if last is not None:
-        cuts.append(last + 1)
-    return cuts
+        boundaries.append(last + 1)
+    return boundaries
 
 
 def is_update_kernel(name: str) -> bool:
     return bool(_UPDATE_KERNEL.search(name) or _FOREACH_KERNEL.search(name))
 
 
-def _cut_at_names_of_every_step(names: Sequence[str]) -> list[int]:
+def _split_at_names_of_every_step(names: Sequence[str]) -> list[int]:
     """Steps may differ (an evaluation between two, other kernels for other lengths): some names come once in each.
 
     The largest group of names that come equally often and always in one order; a step begins at the first of them.
@@ -241,9 +242,9 @@ def _cut_at_names_of_every_step(names: Sequence[str]) -> list[int]:
     return best
 
 
-def _are_alike(cuts: Sequence[int]) -> bool:
+def _are_alike(boundaries: Sequence[int]) -> bool:
     """Whether at least half of the steps have about as many kernels as the usual one."""
-    sizes = [b - a for a, b in pairwise(cuts)]
+    sizes = [b - a for a, b in pairwise(boundaries)]
     if len(sizes) < 2:
         return False
     usual = median(sizes)

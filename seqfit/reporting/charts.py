@@ -184,8 +184,8 @@ def draw_histogram(
 ) -> go.Figure:
     """Share of rows by length; bins beyond the limit, which are truncated, are neutral."""
     figure = empty_figure()
-    cut = len(bins) if limit_bin is None else limit_bin
-    colours = [ACCENT if number <= cut else NEUTRAL for number in range(len(bins))]
+    last = len(bins) if limit_bin is None else limit_bin
+    colours = [ACCENT if number <= last else NEUTRAL for number in range(len(bins))]
     hover = f"%{{x}} {unit}: %{{y:.1%}}<extra></extra>"
     figure.add_bar(x=list(bins), y=list(shares), marker={"color": colours}, hovertemplate=hover)
     finish(figure, x=unit)

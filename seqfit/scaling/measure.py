@@ -76,7 +76,7 @@ class RankFigures:
     blocks: int  # of the model; the rest of it counts as one
     probe_seconds: float  # of arithmetic on all ranks at once; 0 on a GPU, where each has its own
     reduce_seconds: float  # of an all-reduce of BUFFER_BYTES
-    exchange_seconds: float  # of an all-reduce of one number
+    small_reduce_seconds: float  # of an all-reduce of one number
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def measure_rank(job: TrainingSetup, world: World, first: int, steps: int) -> Ra
         blocks=len(blocks) + 1,
         probe_seconds=_measure_all_at_once(world, _compute) if on_cpu else 0.0,
         reduce_seconds=_measure_all_at_once(world, partial(_reduce, world, device, BUFFER_BYTES)),
-        exchange_seconds=_measure_all_at_once(world, partial(_reduce, world, device, 4)),
+        small_reduce_seconds=_measure_all_at_once(world, partial(_reduce, world, device, 4)),
     )
 
 

@@ -197,8 +197,8 @@ def find_places(found: _Found) -> list[ScalingPlace]:
     single_seconds = _median(found[ONE_PROCESS], "probe_seconds")
     for count in sorted({count for _, count in found} - {1}):
         repeats = [ranks for (_, of), group in found.items() if of == count for ranks in group]
-        exchange_seconds = _median(repeats, "exchange_seconds")
-        link = fit_ring_link(BUFFER_BYTES, count, _median(repeats, "reduce_seconds"), exchange_seconds)
+        small_reduce_seconds = _median(repeats, "small_reduce_seconds")
+        link = fit_ring_link(BUFFER_BYTES, count, _median(repeats, "reduce_seconds"), small_reduce_seconds)
         slower = _median(repeats, "probe_seconds") / single_seconds if single_seconds else 1.0
         places.append(ScalingPlace(count, link, slower))
     return places

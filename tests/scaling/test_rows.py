@@ -32,7 +32,7 @@ ONE = RankFigures(
     blocks=13,
     probe_seconds=0.10,
     reduce_seconds=0.0,
-    exchange_seconds=0.0,
+    small_reduce_seconds=0.0,
 )
 TWO = [
     replace(ONE, step_seconds=0.70, busy_seconds=0.50, micro_batches=2.0, peak_bytes=700, probe_seconds=0.11),
@@ -87,7 +87,7 @@ def test_weak_scaling_is_predicted_from_the_tokens_of_its_larger_batch() -> None
 
 
 def test_a_place_is_found_from_all_groups_of_its_size() -> None:
-    ddp = [replace(rank, reduce_seconds=0.009, exchange_seconds=0.001) for rank in TWO]
+    ddp = [replace(rank, reduce_seconds=0.009, small_reduce_seconds=0.001) for rank in TWO]
     fsdp = [replace(rank, probe_seconds=0.13) for rank in ddp]
     (place,) = find_places({ONE_PROCESS: [[ONE]], ("ddp", 2): [ddp], ("fsdp", 2): [fsdp]})
     assert place.slower == pytest.approx(1.2)
@@ -95,7 +95,7 @@ def test_a_place_is_found_from_all_groups_of_its_size() -> None:
 
 
 def test_rows_keep_the_order_of_the_groups_and_one_process_is_not_predicted() -> None:
-    ddp = [replace(rank, reduce_seconds=0.009, exchange_seconds=0.001) for rank in TWO]
+    ddp = [replace(rank, reduce_seconds=0.009, small_reduce_seconds=0.001) for rank in TWO]
     found = {ONE_PROCESS: [[ONE]], ("ddp", 2): [ddp]}
     rows = build_rows(found, find_places(found), weak=False, cores=2, on_gpus=False)
     assert [(row.strategy, row.processes, row.predicted is None) for row in rows] == [

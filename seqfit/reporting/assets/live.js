@@ -26,7 +26,7 @@ function updateAttributes(node, wanted) {
   }
 }
 
-// A plot is plotly's own; it is drawn anew from the JSON beside it.
+// A plot is plotly's own; it is drawn again from the JSON beside it.
 function update(node, wanted) {
   if (node.nodeType !== Node.ELEMENT_NODE) {
     if (node.data !== wanted.data) node.data = wanted.data;
