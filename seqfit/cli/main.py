@@ -9,7 +9,8 @@ where typer is not enough, a function `rewrite_arguments`. Small ones share a mo
     def command(recipe: RecipeArgument, overrides: OverridesArgument = None) -> None: ...
 
 Exit codes: 0 done, 1 a check failed, 2 what was given is wrong, 3 training failed, 4 out of memory, 75 stopped by a
-signal after a snapshot, 130 interrupted. Any other exception is a bug of seqfit's and keeps its traceback.
+signal after a snapshot, 76 another process of the run was lost, 130 interrupted. Any other exception is a bug of
+seqfit's and keeps its traceback.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,8 +58,24 @@ def test_without_what_macos_lacks_the_demo_trains(tmp_path: Path) -> None:
     assert Run(tmp_path / "run").status == "finished"
 
 
-@pytest.mark.parametrize("module", ["fcntl", "resource", "termios", "pwd"])
-def test_only_one_file_imports_what_windows_lacks(module: str) -> None:
+MODULES = ["fcntl", "resource", "termios", "pwd", "grp", "msvcrt"]
+FUNCTIONS = ["os.fork", "os.killpg", "os.setsid", "os.sched_getaffinity", "os.geteuid", "os.getloadavg", "os.statvfs"]
+
+
+def find_files(pattern: str) -> set[str]:
     package = Path(HERE).parents[1] / "seqfit"
-    found = [file.name for file in package.rglob("*.py") if f"import {module}\n" in file.read_text("utf-8")]
-    assert found == []
+    files = [file for file in package.rglob("*.py") if re.search(pattern, file.read_text("utf-8"), re.MULTILINE)]
+    return {str(file.relative_to(package)) for file in files}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_module_imports_what_windows_lacks(module: str) -> None:
+    """system.py finds them by importlib."""
+    assert find_files(rf"^\s*(import|from) {module}\b") == set()
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_what_windows_or_macos_lack_is_asked_for_where_it_is_called(function: str) -> None:
+    module, name = function.split(".")
+    calls = find_files(rf"\b{re.escape(function)}\(")
+    assert calls <= find_files(rf'hasattr\({module}, "{name}"\)')

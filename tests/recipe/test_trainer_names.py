@@ -20,12 +20,12 @@ from seqfit.recipe.trainer_names import (
     explain_argument,
     find_argument,
     format_changes,
-    format_trainer_page,
     load_sections,
     merge_changes,
     take_options,
     translate_argument,
 )
+from seqfit.recipe.trainer_page import format_trainer_page
 from seqfit.strategy.schema import Strategy
 from seqfit.validation import load_checked_recipe
 
@@ -219,7 +219,7 @@ def test_text_with_a_colon_stays_text() -> None:
 
 def test_the_document_is_that_of_the_table() -> None:
     path = Path(__file__).parents[2] / "docs" / "coming-from-trainer.md"
-    assert path.read_text("utf-8") == format_trainer_page(), f"python -m seqfit.recipe.trainer_names > docs/{path.name}"
+    assert path.read_text("utf-8") == format_trainer_page(), f"python -m seqfit.recipe.trainer_page > docs/{path.name}"
 
 
 def test_the_command_of_the_document_is_a_valid_recipe() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,6 +97,18 @@ def test_a_package_imports_only_from_those_below_it(file: Path) -> None:
 def test_every_package_has_its_place_in_the_order() -> None:
     packages = {package_of(module_name(file)) for file in MODULES} - {""}
     assert packages <= set(LEVEL)
+
+
+def test_the_picture_of_the_packages_in_the_documents_is_that_order() -> None:
+    """Highest first: a line of docs/architecture.md's picture is a line of `LAYERS`, as far as it exists yet."""
+    text = (PACKAGE.parent / "docs" / "architecture.md").read_text("utf-8")
+    picture = re.split(r"\n \|\n", text.split("```")[1].strip())
+    drawn = [tuple(re.split(", ", re.split(r" {2,}", line)[0])) for line in picture]
+    packages = {package_of(module_name(file)) for file in MODULES}
+    layers = [tuple(name for name in names if name in packages) for names in LAYERS]
+    assert [set(names) for names in drawn] == [
+        set(names) for names in reversed(layers) if names and "__main__" not in names
+    ]
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -40,7 +40,7 @@ ALLOWED = {
     "model/load.py": "messages, advice on tokenizer files, a warning of one tokenizer",
     "model/trainable.py": "message",
     "recipe/schema.py": "descriptions of fields",
-    "recipe/trainer_names.py": "an example of a command, before and after",
+    "recipe/trainer_page.py": "an example of a command, before and after",
     "step/precision.py": "message",
     "training/nonfinite.py": "advice",
     "trimming/vocabulary.py": "messages, and a tokenizer that reads bytes",
