@@ -55,7 +55,7 @@ class ModelSize:
 
 
 def train_tokenizer(documents: Sequence[Document]) -> PreTrainedTokenizerFast:
-    """BPE of syllable-sized pieces; a name is cut the same way after a space, a sentinel or nothing.
+    """BPE of syllable-sized pieces; a name is split alike after a space, a sentinel or nothing.
 
     Every printable Latin-1 character is in the alphabet; any other character falls back to its bytes.
     """

@@ -153,8 +153,8 @@ def _fp32(program: Program, size: int) -> tuple[Program, Program]:
     return [slow(step) for step in program], program
 
 
-def _exchange(program: Program, size: int) -> tuple[Program, Program]:
-    """Gradients are exchanged after the backward, and the update waits for it; else during it, an eighth at a time."""
+def _communicate(program: Program, size: int) -> tuple[Program, Program]:
+    """Gradients are reduced after the backward, and the update waits; else during it, an eighth at a time."""
     share = (0.15, 0.5, 1.5)[size]
 
     def add(step: Step, overlapped: bool) -> Step:
@@ -223,7 +223,7 @@ CAUSES: dict[str, Callable[[Program, int], tuple[Program, Program]]] = {
     "padding": _padding,
     "eager-attention": _attention,
     "fp32": _fp32,
-    "communication": _exchange,
+    "communication": _communicate,
     "straggler": _straggler,
     "evaluation": _evaluation,
     "checkpoint": _checkpoint,

@@ -31,7 +31,7 @@ Layer = Callable[[int, int, int, int, bool, float], None]
 
 
 def measure_attention_seconds(config: dict[str, Any], source: int, target: int) -> dict[str, float]:
-    """Of all layers together, for stock attention and ours."""
+    """Of all layers together, for sdpa attention and ours."""
     return {
         "stock": config["num_layers"] * _time_layer(_stock_layer, config, source, target),
         "ours": config["num_layers"] * _time_layer(_our_layer, config, source, target),

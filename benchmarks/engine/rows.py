@@ -1,6 +1,6 @@
 """Data files that the benchmarks need and the published data lacks: made from it once, as JSON lines.
 
-lengthen    contexts of SQuAD-es joined until a cut at 512 or 4,096 tokens always leaves exactly that many
+lengthen    contexts of SQuAD-es joined until truncating at 512 or 4,096 tokens always leaves exactly that many
 repeat      the first thousand rows of GSM8K over and over: 1k, 10k, 100k rows with the same lengths
 renumber    SQuAD-es as mT5's tokenizer splits it, each piece as a word of its own: 'w17 w4 w251'. A tokenizer of
             these words has 32,128 entries at most, so a T5-sized model can be run on a multilingual model's lengths

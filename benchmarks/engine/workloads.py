@@ -3,8 +3,8 @@
 In: a workload's name. Out: a recipe as `seqfit train` reads it. Models and made data files are kept in a work folder
 and built once; weights are saved and loaded as a user's would be, so both sides start from the same numbers.
 
-    squad-es         T5's tokenizer, sources cut at 1,024 tokens: a Trainer's batch of 16 x 1,744 takes 36 GiB (by fake
-                     execution, see long_source.py), of 16 x 1,024 it takes 15 GiB
+    squad-es         T5's tokenizer, sources of at most 1,024 tokens: a Trainer's batch of 16 x 1,744 takes 36 GiB (by
+                     fake execution, see long_source.py), of 16 x 1,024 it takes 15 GiB
     squad-es-512     the same at 512/128, as padding="max_length" needs it
     words-512        SQuAD-es as mT5's tokenizer splits it, for a model of T5's size (see rows.renumber), 512/128
     full-512         16 sources of exactly 512 tokens
@@ -70,7 +70,7 @@ WORKLOADS = {
     "squad-es-512": Workload("t5-small", _SQUAD_QA, rows.SQUAD_ES, (512, 128)),
     "words-512": Workload("t5-small", _WORDS, "words.jsonl", (512, 128), tokenizer="words", make=_renumbered),
     "squad-es-mt5": Workload("mt5-small", _SQUAD_QA, rows.SQUAD_ES, (512, 128), tokenizer="mt5"),
-    "gsm8k": Workload("t5-small", _MATH, "gsm8k/train.jsonl", (512, 512)),  # longer than any row: nothing is cut
+    "gsm8k": Workload("t5-small", _MATH, "gsm8k/train.jsonl", (512, 512)),  # longer than any row: nothing is truncated
     "dialogsum": Workload(
         "t5-small",
         {"name": "summarize", "prefix": "summarize: ", "source": "{dialogue}", "target": "{summary}"},

@@ -54,7 +54,7 @@ class Case:
     def spec(self, *, tiny: bool = False) -> StepSpec:
         """What is planned and what is run. The tiny one has the same code with next to no weights."""
         return StepSpec(
-            model_config=build_outline(self.model, tiny=tiny),
+            model_config=build_tiny_config(self.model, tiny=tiny),
             model=ModelRecipe(
                 path="benchmark",
                 kind="classifier" if self.model == "bert" else "text-to-text",
@@ -90,7 +90,7 @@ class Case:
         return (CLASSIFIED if self.model == "bert" else LENGTHS)[self.lengths]
 
 
-def build_outline(model: str, *, tiny: bool) -> ModelConfig:
+def build_tiny_config(model: str, *, tiny: bool) -> ModelConfig:
     """Configs as wide as t5-small's and bert-base's, with fewer layers."""
     if model == "bert":
         config: PreTrainedConfig = BertConfig(**BERT_SHAPE | (TINY_BERT if tiny else {}), num_labels=4)

@@ -71,7 +71,7 @@ COMPARISON = Source(
     "2.0",
     _V100_CONTEXT,
     "foreach",
-    "torch 2.0; context as on the V100; AG News cut at 128 tokens, each micro-batch padded to its longest example; "
+    "torch 2.0; context as on the V100; AG News at most 128 tokens, each micro-batch padded to its longest example; "
     "1.25 tokens to a word or mark, and two more; 240 micro-batches, drawn five times: the median counts",
 )
 
@@ -126,7 +126,7 @@ class Step:
 
 
 DRAWS, DRAWN_BATCHES = 5, 240
-_TOKENS_PER_WORD, _CUT = 1.25, 128
+_TOKENS_PER_WORD, _LONGEST = 1.25, 128
 _RECOMPUTED = {"recompute": "blocks"}
 _ADAFACTOR = {"optimizer": "adafactor"}
 _LORA = {"rank": 8, "targets": ["q", "v"]}
@@ -198,4 +198,4 @@ def _text_lengths() -> Iterator[int]:
     with find_data("ag_news/test.csv").open(encoding="utf-8") as file:
         for _, title, text in csv.reader(file):
             words = re.findall(r"\w+|[^\w\s]", f"{title} {text}")
-            yield min(_CUT, int(len(words) * _TOKENS_PER_WORD) + 2)
+            yield min(_LONGEST, int(len(words) * _TOKENS_PER_WORD) + 2)

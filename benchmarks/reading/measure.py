@@ -76,7 +76,7 @@ def parse() -> argparse.Namespace:
 
 
 def write_rows(path: Path, megabytes: float) -> None:
-    """JSON lines with texts of 20 to 200 words of a vocabulary of 5,000; four questions share a context."""
+    """JSON lines with texts of 20 to 200 words out of 5,000; four questions share a context."""
     draw = random.Random(0)
     syllables = [first + vowel for first in "bdfgklmnprstvz" for vowel in "aeiou"]
     words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(5000)]

@@ -76,7 +76,7 @@ def fuzz(folder: Path, seconds: float, seed: int = 0) -> Fuzzed:
 
 
 def spoil_values(content: bytes, draw: random.Random) -> bytes:
-    """JSON, or lines of it, with one to three values exchanged or taken out; what is none is corrupted byte by byte."""
+    """JSON, or lines of it, with one to three values replaced or taken out; what is none is corrupted byte by byte."""
     try:
         documents = [json.loads(line) for line in content.splitlines()]
     except ValueError:

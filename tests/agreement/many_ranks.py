@@ -76,7 +76,7 @@ def run_rank(meeting: str, rank: int, size: int, folders: list[str]) -> None:
                 expected = share(train(folder, dtype, Strategy(), SINGLE_PROCESS) if rank == 0 else None)
                 for case, fields in CASES.items():
                     if fields.get("parallel") == "pipeline" and is_classifier(folder):
-                        continue  # refused: there is no second stack to cut
+                        continue  # refused: there is no second stack to split
                     if case not in FEWER.get(read_type(folder), CASES):
                         continue
                     found = train(folder, dtype, Strategy.model_validate(fields), world)
@@ -146,11 +146,11 @@ def train(
     folder: str, dtype: torch.dtype, strategy: Strategy, world: World
 ) -> tuple[list[float], dict[str, torch.Tensor]]:
     """The losses, and the weights in the end."""
-    built, loader, skeleton = build(folder, dtype, strategy, world, "fp32")
+    built, loader, target = build(folder, dtype, strategy, world, "fp32")
     losses = []
     for _, batch in zip(range(STEPS), loader.iterate(), strict=False):
         losses.append(float(built.step.run(batch).loss))
-    return losses, gather(skeleton, built.step.parallel)
+    return losses, gather(target, built.step.parallel)
 
 
 def build(
@@ -158,16 +158,16 @@ def build(
 ) -> tuple[BuiltStep, Loader, GatherTarget]:
     kind: Any = "classifier" if is_classifier(folder) else "text-to-text"
     model = copy.deepcopy(load(folder)).to(dtype).train()
-    skeleton = GatherTarget(model, torch.device("cpu"))
+    target = GatherTarget(model, torch.device("cpu"))
     built = build_step(model, TRAIN, strategy, Precision(precision, torch.device("cpu"), ""), world=world)
-    way = built.step.parallel
+    parallel = built.step.parallel
     shape, _ = read_model_shape(model.config.to_dict())
     assert shape is not None
-    share = Share(world.rank, world.size, way.lockstep, shape.cost_model()) if way.splits_batches else Share()
+    share = Share(world.rank, world.size, parallel.lockstep, shape.cost_model()) if parallel.splits_batches else Share()
     rule = build_rule(strategy, built.batching, (None, None))
     rows, padding = make_rows(labels=kind == "classifier"), Padding(0, None if kind == "classifier" else 0)
     loader = Loader(rows, padding, rule, batch_examples=6, batch_tokens=None, seed=3, share=share)
-    return built, loader, skeleton
+    return built, loader, target
 
 
 @cache
@@ -178,8 +178,8 @@ def load(folder: str) -> PreTrainedModel:
     return load_model(ModelRecipe(path=folder, kind=kind, dropout=0.0), HEAD)
 
 
-def gather(skeleton: GatherTarget, way: ParallelStrategy) -> dict[str, torch.Tensor]:
-    with skeleton.filled(way) as whole:
+def gather(target: GatherTarget, parallel: ParallelStrategy) -> dict[str, torch.Tensor]:
+    with target.filled(parallel) as whole:
         return {name: weight.detach().clone() for name, weight in whole.named_parameters()}
 
 

@@ -125,7 +125,7 @@ def compare(case: Case, folder: str, rank: int, group: dist.ProcessGroup | None,
         "copies": {name: len({held[name] for held in hashes if name in held}) for name in weights},
         "copied": sorted(name for name in weights if sum(name in held for held in hashes) > 1),
         "wires": [
-            round_rows(max(sum(count_rows(batch)) for batch in cut_step(case, step)[0])) for step in STEP_NUMBERS
+            round_rows(max(sum(count_rows(batch)) for batch in split_step(case, step)[0])) for step in STEP_NUMBERS
         ],
         "seconds": time.monotonic() - began,
     }
@@ -158,7 +158,7 @@ def train_pipeline(pipeline: Pipeline, case: Case, group: dist.ProcessGroup | No
     optimizer = torch.optim.AdamW(learning, lr=1e-3) if learning else None
     losses, norms = [], []
     for step in STEP_NUMBERS:
-        micro_batches, terms = cut_step(case, step)
+        micro_batches, terms = split_step(case, step)
         loss = run_pipeline(pipeline, micro_batches, terms).to(torch.float64)
         dist.all_reduce(loss, group=group)
         norm = pipeline.total_norm()
@@ -189,7 +189,7 @@ def train_alone(model: Any, case: Case) -> tuple[list[float], list[float]]:
     return losses, norms
 
 
-def cut_step(case: Case, step: int) -> tuple[list[MicroBatch], int]:
+def split_step(case: Case, step: int) -> tuple[list[MicroBatch], int]:
     """The micro-batches of a step, and its target tokens."""
     micro_batches = [collate(case, pairs, case.batching) for pairs in draw_pairs(step)]
     return micro_batches, sum(batch.target_tokens for batch in micro_batches)
@@ -224,7 +224,7 @@ def compare_recompute_with_dropout(folder: str, group: Any, rank: int, results: 
         case = Case("umt5", 2, "1f1b", recompute=recompute, dtype=torch.float32)
         pipeline = build_pipeline(case, folder, group, dropout=0.3)
         torch.manual_seed(rank)
-        run_pipeline(pipeline, *cut_step(case, 1))
+        run_pipeline(pipeline, *split_step(case, 1))
         gradients.append([weight.grad for _, weight in named(pipeline)])
     apart = max(float((stored - again).abs().max()) for stored, again in zip(*gradients, strict=True))
     write(results, {"case": f"recompute with dropout, rank {rank}", "apart": apart})
@@ -241,7 +241,7 @@ def fail_on_the_second_rank(folder: str, group: Any, rank: int, results: Path) -
         pipeline.model.base_model.decoder.register_forward_pre_hook(run_out)
     began = time.monotonic()
     try:
-        run_pipeline(pipeline, *cut_step(case, 0))
+        run_pipeline(pipeline, *split_step(case, 0))
     except RuntimeError as error:
         seen = {"case": f"failure, rank {rank}", "error": type(error).__name__, "text": str(error)}
         write(results, {**seen, "seconds": time.monotonic() - began})

@@ -1,4 +1,4 @@
-"""The update does not depend on how a global batch is cut, and is that of stock transformers on the whole batch.
+"""The update does not depend on how a global batch is split, and is that of stock transformers on the whole batch.
 
 Packed or padded, one micro-batch or eight, with the loss in chunks or from all logits. Tolerance: see steps.py.
 """
@@ -32,7 +32,7 @@ Batches = Callable[[str, MicroBatchRule], GlobalBatch]
 
 @pytest.mark.parametrize("name", ["t5", "t5-v1.1", "mt5", "umt5", "deep-decoder", "bart", "marian", "bert"])
 @pytest.mark.parametrize("rule", RULES)
-def test_any_cut_gives_the_loss_and_gradients_of_stock_transformers_on_the_whole_batch(
+def test_any_split_gives_the_loss_and_gradients_of_stock_transformers_on_the_whole_batch(
     name: str, rule: str, fresh_model: Callable[[str], Any], global_batch: Batches, stock: Callable[[str], Update]
 ) -> None:
     assert_agree(run_step(fresh_model(name), global_batch(name, RULES[rule])), stock(name))
@@ -50,7 +50,7 @@ def test_the_loss_from_all_logits_is_that_from_chunks(
     assert_agree(chunked, full)
 
 
-def test_the_cuts_are_as_many_as_they_say(global_batch: Batches) -> None:
+def test_the_splits_are_as_many_as_they_say(global_batch: Batches) -> None:
     parts = {rule: len(global_batch("t5", RULES[rule]).micro_batches) for rule in RULES}
     for kind in ("padded", "packed"):
         assert [parts[f"{kind}, {number} parts"] for number in PARTS] == list(PARTS)

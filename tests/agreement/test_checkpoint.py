@@ -81,7 +81,7 @@ def test_plain_transformers_gives_the_same_text(
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "checkpoint")
     texts = tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
     assert own_answers(tmp_path / "checkpoint") == texts
-    assert any(len(text.split()) > 20 for text in texts)  # transformers' own limit would have cut these
+    assert any(len(text.split()) > 20 for text in texts)  # transformers' own limit would have truncated these
 
 
 def test_plain_transformers_gives_the_same_labels(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tests.agreement.steps import assert_agree, run_wrapped
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor:UserWarning", "ignore:.*torch.jit.script.*:DeprecationWarning"
 )
-CUTS = [MicroBatchRule("packed", 10**6, examples=examples) for examples in (3, 4)]  # into 3 rows, into 2 others
+RULES = [MicroBatchRule("packed", 10**6, examples=examples) for examples in (3, 4)]  # into 3 rows, into 2 others
 # Attention by segments is left to Python, so each block falls into parts before and behind its attentions. T5's
 # encoder and decoder blocks, with and without the position table, have 19; BERT's equal ones 4, and 2 of them a second
 # time at the second length that they meet.
@@ -46,7 +46,7 @@ def test_a_compiled_step_on_packed_rows_is_the_eager_one_whatever_their_lengths(
     torch._dynamo.reset()
     counters.clear()
     compiled, eager = (build(fresh_model(name), Strategy(compile=on)) for on in (True, False))
-    batches = [global_batch(name, cut) for cut in CUTS]
+    batches = [global_batch(name, rule) for rule in RULES]
     assert len({part.source_tokens for batch in batches for part in batch.micro_batches}) == 5
     graphs = []
     for batch in batches:

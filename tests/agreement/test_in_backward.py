@@ -51,7 +51,7 @@ def build(model: Any, name: str = "adamw", kernel: Any = "auto") -> torch.optim.
 
 
 def train(model: Any, optimizer: torch.optim.Optimizer, hooks: InBackward | None, parts: int) -> None:
-    """Three steps at three rates, each of six examples cut into parts."""
+    """Three steps at three rates, each of six examples split into parts."""
     for number, rate in enumerate(RATES):
         set_learning_rate(optimizer, rate)
         torch.manual_seed(number)  # of dropout

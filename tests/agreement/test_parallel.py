@@ -16,7 +16,7 @@ from tests.processes import run_forks
 def test_several_processes_leave_the_weights_of_one(
     size: int, names: tuple[str, ...], tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Untied heads are cut over two; that four stages of them are as one is in test_pipeline.py."""
+    """Untied heads are split over two; that four stages of them are as one is in test_pipeline.py."""
     models = [str(tiny_model(name)) for name in names]
     calls = [(str(tmp_path / "meeting"), rank, size, models) for rank in range(size)]
     ended = run_forks(run_rank, calls, [os.environ] * size, tmp_path, timeout_seconds=400)

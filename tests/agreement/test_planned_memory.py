@@ -32,7 +32,7 @@ BERT_SHAPE = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads":
 SOURCES, TARGETS = (180, 65, 90, 121), (20, 3, 45, 9)
 
 
-def build_outline(model: str) -> ModelConfig:
+def build_tiny_config(model: str) -> ModelConfig:
     if model == "bert":
         return ModelConfig(BertConfig(**BERT_SHAPE, vocab_size=2000), {}, AutoModelForSequenceClassification)
     if model == "mt5":
@@ -65,7 +65,7 @@ def test_a_steps_peak_is_the_one_that_was_planned(
 ) -> None:
     kind = "classifier" if model == "bert" else "text-to-text"
     spec = StepSpec(
-        build_outline(model),
+        build_tiny_config(model),
         ModelRecipe.model_validate({"path": "x", "kind": kind, "lora": lora}),
         TrainRecipe.model_validate({"optimizer": {"name": optimizer}}),
         Strategy.model_validate(strategy),

@@ -20,7 +20,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(("size", "names"), [(2, ("t5", "mt5")), (3, ("bert",))])  # three: no weight can be cut evenly
+@pytest.mark.parametrize(
+    ("size", "names"), [(2, ("t5", "mt5")), (3, ("bert",))]
+)  # three: no weight can be split evenly
 def test_deepspeed_leaves_the_weights_of_one_process_and_resumes_to_the_bit(
     size: int, names: tuple[str, ...], tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -63,7 +63,7 @@ class Training:
 
     step: TrainStep
     loader: Loader
-    skeleton: GatherTarget
+    target: GatherTarget
 
     def run(self, first: int, last: int) -> list[float]:
         batches = zip(range(first, last), self.loader.iterate(first), strict=False)
@@ -75,7 +75,7 @@ class Training:
 
 def run_rank(meeting: str, rank: int, size: int, place: str, folders: list[str]) -> None:
     torch.set_num_threads(1)
-    zero.KEPT_WHOLE = 0  # tiny weights, too, are cut
+    zero.KEPT_WHOLE = 0  # tiny weights, too, are split
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=size, timeout=WAIT)
     try:
         world = World(rank, size, rank, size, hosts=dist.group.WORLD)
@@ -149,7 +149,7 @@ def build(folder: str, strategy: Strategy, world: World, recipe: TrainRecipe) ->
     kind: Any = "classifier" if is_classifier(folder) else "text-to-text"
     torch.manual_seed(0)  # of a classifier's fresh head
     model = load_model(ModelRecipe(path=folder, kind=kind, dropout=0.0), HEAD).train()
-    skeleton = GatherTarget(model, torch.device("cpu"))
+    target = GatherTarget(model, torch.device("cpu"))
     built = build_step(model, recipe, strategy, Precision("fp32", torch.device("cpu"), ""), world=world)
     built.step.parallel.allocate_state(built.step.optimizer)  # as a run does
     shape, _ = read_model_shape(model.config.to_dict())
@@ -158,7 +158,7 @@ def build(folder: str, strategy: Strategy, world: World, recipe: TrainRecipe) ->
     rule = build_rule(strategy, built.batching, (None, None))
     rows, padding = make_rows(labels=kind == "classifier"), Padding(0, None if kind == "classifier" else 0)
     loader = Loader(rows, padding, rule, batch_examples=6, batch_tokens=None, seed=3, share=share)
-    return Training(built.step, loader, skeleton)
+    return Training(built.step, loader, target)
 
 
 def to_strategy(fields: dict[str, Any]) -> Strategy:

@@ -169,7 +169,7 @@ def test_flops_are_a_share_of_the_best_matmul_rate() -> None:
     assert share.reached
 
 
-def test_memory_that_is_slower_than_the_baseline_is_told() -> None:
+def test_memory_that_is_slower_than_the_baseline_is_reported() -> None:
     peaks = {"before_bytes": 0}
     ours = make_result("ours", [1.0, 2.0], peak_bytes=400, **peaks)
     speed, memory = judge("memory-512", [ours, make_result("dynamic", [1.0, 1.0], peak_bytes=1000, **peaks)])

@@ -52,7 +52,7 @@ def spoil_rows(tmp_path: Path, text: str) -> None:
     (tmp_path / "rows.jsonl").write_text(text)
 
 
-SPOILT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
+SPOILED: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "missing file": (lambda tmp: None, ["data.path=rows.json"], "rows.json"),
     "unknown column": (lambda tmp: None, ["task.source={questoin}"], "Did you mean 'question'?"),
     "empty data set": (lambda tmp: spoil_rows(tmp, ""), [], "no rows"),
@@ -78,12 +78,12 @@ SPOILT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", SPOILT)
+@pytest.mark.parametrize("case", SPOILED)
 def test_a_mistake_is_explained(
     case: str, arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    spoil, overrides, expected = SPOILT[case]
+    spoil, overrides, expected = SPOILED[case]
     spoil(tmp_path)
     code = main([*arguments, *(override.replace("{tmp}", str(tmp_path)) for override in overrides)])
     error = capfd.readouterr().err

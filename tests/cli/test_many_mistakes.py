@@ -51,7 +51,7 @@ def without(name: str) -> Spoil:
     return lambda tmp: [path.unlink() for path in (tmp / "model").glob(name)]
 
 
-def cut(name: str) -> Spoil:
+def truncate(name: str) -> Spoil:
     def spoil(tmp: Path) -> None:
         path = next((tmp / "model").glob(name))
         path.write_bytes(path.read_bytes()[:-100])
@@ -156,7 +156,7 @@ MISTAKES: dict[str, tuple[Spoil, list[str]]] = {
     "no rows": (rows(""), TRAIN),
     "rows in another encoding": (rows(b'{"question": "\xff", "answer": "b"}\n' * 9), TRAIN),
     "half a surrogate": (rows('{"question": "\\ud800", "answer": "b"}\n' * 9), TRAIN),
-    "one row is cut off": (rows('{"question": "a", "answer": "b"}\n' * 9 + '{"question": "a'), TRAIN),
+    "one row is truncated": (rows('{"question": "a", "answer": "b"}\n' * 9 + '{"question": "a'), TRAIN),
     "a folder without data": (lambda tmp: (tmp / "folder").mkdir(), [*TRAIN, "data.path=folder"]),
     "a gzip that is none": (rows("plain", "rows.jsonl.gz"), [*TRAIN, "data.path=rows.jsonl.gz"]),
     "a parquet that is none": (rows("plain", "rows.parquet"), [*TRAIN, "data.path=rows.parquet"]),
@@ -165,7 +165,7 @@ MISTAKES: dict[str, tuple[Spoil, list[str]]] = {
     "a model without weights": (without("*.safetensors"), TRAIN),
     "a model without config": (without("config.json"), TRAIN),
     "a model without tokenizer": (without("*token*"), TRAIN),
-    "weights that are cut off": (cut("*.safetensors"), TRAIN),
+    "weights that are truncated": (truncate("*.safetensors"), TRAIN),
     "a config that is no JSON": (model_file("config.json", "{"), TRAIN),
     "a config of no model": (model_file("config.json", "{}"), TRAIN),
     "a tokenizer that is no JSON": (model_file("tokenizer.json", "{"), TRAIN),
@@ -198,7 +198,7 @@ MISTAKES: dict[str, tuple[Spoil, list[str]]] = {
     "a trace that is not there": (NOTHING, ["profile", "--trace", "nowhere.json"]),
     "a trace that is none": (rows("not a trace", "trace.json"), ["profile", "--trace", "trace.json"]),
     "a trace without events": (rows("{}", "trace.json"), ["profile", "--trace", "trace.json"]),
-    "a trace that is cut off": (
+    "a trace that is truncated": (
         rows('{"traceEvents": [{"ph": "X"', "trace.json"),
         ["profile", "--trace", "trace.json"],
     ),

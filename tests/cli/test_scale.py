@@ -45,7 +45,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistake_is_told_before_anything_starts(
+def test_a_mistake_is_reported_before_anything_starts(
     case: str, recipe_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(*_words: object, **_options: object) -> None:

@@ -21,7 +21,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"model: {{name: t5-small}}\n{task}\ndata: {{hub: squad}}\ntrain: {{steps: 5}}\n"
     )
     (folder / files.MANIFEST).write_text(json.dumps({"status": "finished", "started": 1.0, "ended": 2.0}))
-    (folder / files.EVENTS).write_text(json.dumps({"time": 1.5, "kind": "data", "message": "cut"}) + "\n")
+    (folder / files.EVENTS).write_text(json.dumps({"time": 1.5, "kind": "data", "message": "rows left out"}) + "\n")
     return folder
 
 

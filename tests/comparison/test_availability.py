@@ -29,7 +29,7 @@ def test_a_process_needs_a_core_of_its_own() -> None:
     assert explain(CPU, 3) == "3 processes need 3 cores, and there are 2 cores"
 
 
-def test_a_gpu_that_is_asked_for_and_not_there_is_told_with_the_reason() -> None:
+def test_a_gpu_that_is_asked_for_and_not_there_is_reported_with_the_reason() -> None:
     assert explain(CPU, device="cuda") == "it trains on a GPU, and there is none (no driver)"
 
 

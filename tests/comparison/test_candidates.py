@@ -143,7 +143,7 @@ def test_a_mistake_is_found_before_anything_runs(case: str) -> None:
     assert [text for text in said if text not in str(reported.value)] == []
 
 
-def test_a_field_that_is_removed_is_told_apart_from_one_that_is_set() -> None:
+def test_a_field_that_is_removed_is_distinguished_from_one_that_is_set() -> None:
     matrix = with_gpus(strategies="baseline,~train.clip_norm,train.clip_norm=null")
     assert list(kinds(matrix)) == ["baseline", "~clip_norm", "clip_norm=null"]
     assert kinds(matrix)["clip_norm=null"][0] == "different"

@@ -141,7 +141,7 @@ def test_a_trial_that_was_stopped_has_times_only(path: Path) -> None:
     assert set(measure_trial(stopped, warm_up=2).values) == {"step_seconds", "tokens_per_second"}
 
 
-def test_a_torn_last_line_is_left_out(path: Path) -> None:
+def test_a_truncated_last_line_is_left_out(path: Path) -> None:
     text = (path / files.STEPS).read_text()
     (path / files.STEPS).write_text(text[:-30])
     run = read(path)
@@ -149,7 +149,7 @@ def test_a_torn_last_line_is_left_out(path: Path) -> None:
     assert not run.missing
 
 
-def test_missing_telemetry_leaves_the_times_and_is_told(path: Path) -> None:
+def test_missing_telemetry_leaves_the_times_and_is_reported(path: Path) -> None:
     (path / files.TELEMETRY).unlink()
     run = read(path)
     measures = measure_trial(run, warm_up=2)
@@ -166,7 +166,7 @@ def test_a_run_that_died_before_its_first_record_says_what_is_missing(path: Path
 
 
 @pytest.mark.parametrize("damaged", [files.MANIFEST, files.STEPS, files.RECIPE, files.SENSORS])
-def test_a_damaged_file_is_told_and_the_others_are_read(path: Path, damaged: str) -> None:
+def test_a_damaged_file_is_reported_and_the_others_are_read(path: Path, damaged: str) -> None:
     (path / damaged).write_bytes(b"\xff{ not: what was [written\nmore\n")
     run = read(path)
     assert damaged in run.missing

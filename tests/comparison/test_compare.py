@@ -397,7 +397,7 @@ def test_a_trial_that_is_stopped_after_some_counted_steps_keeps_their_times_and_
     assert compare("c", resume=True).results[1].state == "finished"
 
 
-def test_an_outcome_that_was_torn_by_a_kill_is_made_again(trials: Pretended) -> None:
+def test_an_outcome_that_was_truncated_by_a_kill_is_made_again(trials: Pretended) -> None:
     comparison = prepare_comparison(recipe_values(), strategies="baseline", repeats=2, steps=5, out="c")
     run_comparison(comparison)
     text = (Path("c") / "outcomes.jsonl").read_text()

@@ -62,7 +62,7 @@ def test_without_a_finished_trial_there_is_nothing_to_check(tmp_path: Path) -> N
         ({"steps": 11}, ["same number of steps"]),
         ({"manifest": {"versions": {"torch": "2.12.0"}}}, ["same versions and machine"]),
         ({"manifest": {"hardware": HARDWARE | {"threads": 1}}}, ["same versions and machine"]),
-        ({"events": [("out-of-memory", "cut smaller")]}, ["no recovery"]),
+        ({"events": [("out-of-memory", "smaller micro-batches")]}, ["no recovery"]),
         ({"events": [("non-finite", "step 3 is skipped")]}, ["no recovery"]),
         ({"events": [("fallback", "padded batches")]}, ["no recovery"]),
         ({"events": [("compile", "4 blocks")]}, []),
@@ -74,7 +74,7 @@ def test_each_way_to_be_unequal_is_found_by_its_line(tmp_path: Path, made: dict[
     assert differ(tmp_path, **made) == failing
 
 
-def test_what_differs_is_told_with_both_values(tmp_path: Path) -> None:
+def test_what_differs_is_reported_with_both_values(tmp_path: Path) -> None:
     make_folder(tmp_path, PAIR)
     add_trial(tmp_path, BASELINE)
     add_trial(tmp_path, RECOMPUTE, recipe={"train": {"batch_examples": 16, "steps": 12}})
@@ -110,7 +110,7 @@ def test_a_fallback_that_all_share_leaves_them_equal(tmp_path: Path) -> None:
     assert check(tmp_path)["no recovery"].same
 
 
-def test_with_dropout_losses_are_told_and_not_judged(tmp_path: Path) -> None:
+def test_with_dropout_losses_are_reported_and_not_judged(tmp_path: Path) -> None:
     make_folder(tmp_path, PAIR)
     for candidate, loss in ((BASELINE, 0.0), (RECOMPUTE, 0.02)):
         add_trial(tmp_path, candidate, loss=loss, recipe={"model": {"name": "a/model"}})
@@ -120,7 +120,7 @@ def test_with_dropout_losses_are_told_and_not_judged(tmp_path: Path) -> None:
     assert "not comparable" in line.detail
 
 
-def test_how_far_a_lossy_candidate_is_is_told(tmp_path: Path) -> None:
+def test_how_far_a_lossy_candidate_is_is_reported(tmp_path: Path) -> None:
     matrix = replace(PAIR, candidates=(BASELINE, FP16))
     make_folder(tmp_path, matrix)
     add_trial(tmp_path, BASELINE)
@@ -218,7 +218,7 @@ def test_a_comparison_without_warm_up_is_not_equal(tmp_path: Path) -> None:
     assert not check(tmp_path, replace(PAIR, warm_up=0))["warm-up excluded"].same
 
 
-def test_missing_telemetry_is_told_and_missing_steps_are_an_inequality(tmp_path: Path) -> None:
+def test_missing_telemetry_is_reported_and_missing_steps_are_an_inequality(tmp_path: Path) -> None:
     make_folder(tmp_path, PAIR)
     add_trial(tmp_path, BASELINE)
     run = add_trial(tmp_path, RECOMPUTE)
@@ -230,7 +230,7 @@ def test_missing_telemetry_is_told_and_missing_steps_are_an_inequality(tmp_path:
     assert not check(tmp_path)["records are complete"].same
 
 
-def test_a_long_list_of_differences_is_cut_and_counted(tmp_path: Path) -> None:
+def test_a_long_list_of_differences_is_shortened_and_counted(tmp_path: Path) -> None:
     matrix = replace(PAIR, repeats=5)
     make_folder(tmp_path, matrix)
     for repeat in range(5):

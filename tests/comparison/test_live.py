@@ -26,12 +26,12 @@ DONE = [
     Outcome("recompute", 0, 0, "out_of_memory", "out of memory", 20.0, 0.0),
 ]
 STEPS = {"baseline": Figure((1.0,), 1.0, None), "recompute": Figure((1.25,), 1.25, None, 0.25)}
-STANDINGS = [
+RESULTS = [
     CandidateResult(candidate, "finished", "", 1, {"step_seconds": STEPS[candidate.name]})
     for candidate in MATRIX.candidates
     if candidate.name in STEPS
 ]
-NOW = ComparisonProgress(MATRIX, DONE, 4, results=STANDINGS)
+NOW = ComparisonProgress(MATRIX, DONE, 4, results=RESULTS)
 
 
 def test_what_is_left_takes_as_long_as_trials_of_the_same_candidate_did() -> None:

@@ -70,14 +70,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistake_is_told_with_its_field(case: str) -> None:
+def test_a_mistake_is_reported_with_its_field(case: str) -> None:
     options, said = WRONG[case]
     with pytest.raises(RecipeError) as reported:
         read_options(None, options)
     assert said in str(reported.value)
 
 
-def test_all_mistakes_are_told_together() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     with pytest.raises(RecipeError, match="The comparison has 3 mistakes") as reported:
         read_options(None, {"repeats": 0, "seeds": [-1], "budget": "x"})
     assert len(str(reported.value).splitlines()) == 4
@@ -97,6 +97,6 @@ def test_a_file_that_is_no_matrix_is_refused(text: str, said: str, tmp_path: Pat
         read_options(tmp_path / "matrix.yaml", {})
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="No such file"):
         read_options(tmp_path / "nothing.yaml", {})

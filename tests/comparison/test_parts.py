@@ -39,7 +39,7 @@ def test_all_is_everything_that_classic_has() -> None:
     assert len(one_by_one.overrides) == 4
 
 
-def test_a_quarter_of_a_batch_is_rounded_up_and_a_batch_of_tokens_is_cut_by_tokens() -> None:
+def test_a_quarter_of_a_batch_is_rounded_up_and_a_batch_of_tokens_is_split_by_tokens() -> None:
     odd = load_recipe(recipe_values(train={"batch_examples": 10}))
     assert find_meaning(["accumulation"], odd, None).overrides == ("strategy.micro_batch_examples=3",)
     tokens = load_recipe(recipe_values(train={"batch_tokens": 4096}))
@@ -65,7 +65,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("part", WRONG)
-def test_a_part_that_nobody_knows_is_told_what_to_write(part: str) -> None:
+def test_an_unknown_part_is_refused_with_what_to_write(part: str) -> None:
     with pytest.raises(UnknownPart) as reported:
         find_meaning([part], BASE, None)
     assert WRONG[part] in str(reported.value)

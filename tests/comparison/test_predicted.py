@@ -130,7 +130,7 @@ def test_data_are_tokenised_once_for_every_seed_and_every_other_recipe(recipe: d
     assert said == [f"tokenizing the data of {name}, seed {seed}" for name in ("baseline", "short") for seed in (0, 1)]
 
 
-def test_data_that_are_not_there_are_told_before_anything_runs(recipe: dict[str, Any]) -> None:
+def test_data_that_are_not_there_are_reported_before_anything_runs(recipe: dict[str, Any]) -> None:
     with pytest.raises(DataError):
         tokenize_ahead(matrix_of(recipe=recipe | {"data": {"path": "nothing.jsonl"}}, strategies="baseline"))
 

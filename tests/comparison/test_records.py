@@ -30,7 +30,7 @@ DONE = Outcome("baseline", 0, 0, "finished", "", 31.5, 1_770_000_000.25)
 
 def test_a_matrix_comes_back_as_it_was_with_its_command(tmp_path: Path) -> None:
     matrix = replace(
-        MATRIX, recipe="task:\n  source: 'a: {b}'\n\n# comment\n", budget_seconds=1200.0, notes=("cut to 20 steps",)
+        MATRIX, recipe="task:\n  source: 'a: {b}'\n\n# comment\n", budget_seconds=1200.0, notes=("20 steps fit",)
     )
     dump_matrix(matrix, tmp_path, command="seqfit compare demo")
     assert load_matrix(tmp_path) == matrix
@@ -62,7 +62,7 @@ def test_outcomes_are_read_in_their_order(tmp_path: Path) -> None:
     assert read_outcomes(tmp_path) == [DONE, other]
 
 
-def test_a_torn_last_outcome_is_ignored_and_cut_off_by_the_next(tmp_path: Path) -> None:
+def test_a_truncated_last_outcome_is_ignored_and_removed_by_the_next(tmp_path: Path) -> None:
     add_outcome(DONE, tmp_path)
     with (tmp_path / OUTCOMES).open("a") as stream:
         stream.write('{"candidate": "fp16", "se')
@@ -92,13 +92,13 @@ def test_a_field_that_a_later_version_has_added_is_passed_over(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("text", ["", "[1, 2]\n", "name: x\n", "a: [\n"])
-def test_a_damaged_matrix_is_told_with_its_place(tmp_path: Path, text: str) -> None:
+def test_a_damaged_matrix_is_reported_with_its_place(tmp_path: Path, text: str) -> None:
     (tmp_path / MATRIX_FILE).write_text(text)
     with pytest.raises(RunError, match=r"comparison\.yaml"):
         load_matrix(tmp_path)
 
 
-def test_a_folder_that_is_no_comparison_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_comparison_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="the files that `seqfit compare` wrote"):
         load_matrix(tmp_path)
     with pytest.raises(RunError, match=r"results\.json"):

@@ -21,7 +21,7 @@ def matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Matrix:
     return built
 
 
-def test_a_repeat_notes_its_outcomes_where_it_is_told_and_all_are_read(tmp_path: Path, matrix: Matrix) -> None:
+def test_a_repeat_notes_its_outcomes_in_its_own_file_and_all_are_read(tmp_path: Path, matrix: Matrix) -> None:
     place = repeat_folder(tmp_path, 1)
     place.mkdir(parents=True)
     add_outcome(pretend(matrix, Trial("baseline", 0, 0), tmp_path), tmp_path)

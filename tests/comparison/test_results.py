@@ -76,7 +76,7 @@ def test_out_of_memory_is_a_result(tmp_path: Path) -> None:
     assert "Missing: fp16 (out of memory)." in comparison.verdict
 
 
-def test_a_trial_that_failed_among_others_is_told_and_makes_it_unequal(tmp_path: Path) -> None:
+def test_a_trial_that_failed_among_others_is_reported_and_makes_it_unequal(tmp_path: Path) -> None:
     make_folder(tmp_path)
     for repeat in range(3):
         for candidate in MATRIX.candidates:
@@ -93,7 +93,7 @@ def test_a_trial_that_failed_among_others_is_told_and_makes_it_unequal(tmp_path:
 def test_a_run_that_recovered_says_so(tmp_path: Path) -> None:
     matrix = several(repeats=1)
     make_folder(tmp_path, matrix)
-    add_trial(tmp_path, BASELINE, events=[("out-of-memory", "cut smaller")])
+    add_trial(tmp_path, BASELINE, events=[("out-of-memory", "smaller micro-batches")])
     comparison = collect_comparison(tmp_path)
     assert not comparison.is_fair
 
@@ -118,7 +118,7 @@ def test_two_processes_that_are_1_6_times_as_fast_are_80_per_cent_efficient(tmp_
     assert result(comparison, "baseline").scaling_efficiency is None
 
 
-def test_damaged_runs_leave_the_others_and_are_told(tmp_path: Path) -> None:
+def test_damaged_runs_leave_the_others_and_are_reported(tmp_path: Path) -> None:
     folder = play(tmp_path, recompute=1.2)
     truncated = folder / "runs" / "recompute-seed0-repeat2" / files.STEPS
     truncated.write_text(truncated.read_text()[:-20])

@@ -108,7 +108,7 @@ def test_packages_are_looked_for_only_where_the_nodes_use_this_python(monkeypatc
 
 
 @pytest.mark.usefixtures("fake_slurm")
-def test_trials_on_gpus_are_told_so_and_do_not_take_a_cpu_instead() -> None:
+def test_trials_on_gpus_get_their_device_and_do_not_take_a_cpu_instead() -> None:
     give(options={"gpus_per_node": 1, "processes_per_node": None})
     matrix = load_matrix(OUT)
     assert load_recipe(OUT / "recipe.yaml").strategy["device"] == "cuda"  # type: ignore[index]
@@ -127,7 +127,7 @@ def test_repeats_run_apart_and_the_last_one_finds_all(predicted: list[int]) -> N
     assert is_complete(OUT)
     assert len(predicted) == 1
     assert (OUT / RESULTS).is_file()
-    assert compare(OUT, resume=True).results[0].trials == 2  # nothing is left to run: what is there is told
+    assert compare(OUT, resume=True).results[0].trials == 2  # nothing is left to run: what is there is read
 
 
 def test_a_comparison_that_runs_elsewhere_is_not_run_here(fake_slurm: FakeSlurm) -> None:
@@ -194,8 +194,8 @@ def test_the_result_of_repeats_has_slurms_word_and_the_trials(fake_slurm: FakeSl
     give()
     run_repeat(OUT, 0)
     fake_slurm.says("RUNNING", NodeList="n1", Restarts=1)
-    told = [(one.job, one.queue.split()[0], one.is_over, one.ended, one.trials) for one in read_repeats(OUT)]
-    assert told == [("17_0", "finished", True, 3, 3), ("17_1", "RUNNING", False, 0, 3)]
+    read = [(one.job, one.queue.split()[0], one.is_over, one.ended, one.trials) for one in read_repeats(OUT)]
+    assert read == [("17_0", "finished", True, 3, 3), ("17_1", "RUNNING", False, 0, 3)]
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

@@ -51,7 +51,7 @@ def test_several_processes_are_started_by_the_launcher_and_never_again(matrix: M
     assert build_command(matrix, Trial("ddp2", 0, 0), Path("c"))[-4:] == ["--nproc", "2", "--max-restarts", "0"]
 
 
-def test_a_trial_plans_nothing_and_is_told_its_threads(
+def test_a_trial_plans_nothing_and_gets_its_threads(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instead_of_python(monkeypatch, tmp_path, 'echo "prediction $SEQFIT_PREDICTION threads $OMP_NUM_THREADS"')
@@ -189,14 +189,14 @@ def test_a_trial_and_all_it_starts_are_known_by_their_run(
     assert said == f"{tmp_path / 'c' / TRIAL_RUNS / BASELINE.folder}\n"
 
 
-def test_a_recovery_is_told_with_the_finished_trial(
+def test_a_recovery_is_reported_with_the_finished_trial(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    event = json.dumps({"time": 1.0, "kind": "out-of-memory", "message": "step 2: cut into 8 tokens", "data": {}})
+    event = json.dumps({"time": 1.0, "kind": "out-of-memory", "message": "step 2: split into 8 tokens", "data": {}})
     instead_of_python(monkeypatch, tmp_path, f"mkdir -p $run; echo '{event}' > $run/{files.EVENTS}")
     outcome = run_trial(matrix, BASELINE, tmp_path)
     assert outcome.state == "finished"
-    assert outcome.reason == "recovered from OOM: step 2: cut into 8 tokens"
+    assert outcome.reason == "recovered from OOM: step 2: split into 8 tokens"
 
 
 def test_only_the_first_repeat_keeps_its_model(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_only_the_first_repeat_keeps_its_model(matrix: Matrix, tmp_path: Path, m
     assert left == {"baseline-seed0-repeat0": [files.CHECKPOINT], "baseline-seed0-repeat1": []}
 
 
-def test_whoever_looks_is_told_the_last_step(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_looks_gets_the_last_step(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "\n".join(json.dumps(asdict(step_record(number))) for number in (1, 2))
     (tmp_path / "lines").write_text(f'{lines}\n{{"step": 3, "lo')
     monkeypatch.setattr(module, "_TICK_SECONDS", 0.01)

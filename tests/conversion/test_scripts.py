@@ -160,7 +160,7 @@ def test_the_texts_of_a_preprocess_function(texts: str, prefix: str | None, sour
         'return {"input_ids": inputs["input_ids"], "labels": second["input_ids"]}',
     ],
 )
-def test_the_targets_tokenizer_call_is_told_from_the_sources(labels: str, place: Path) -> None:
+def test_the_targets_tokenizer_call_is_distinguished_from_the_sources(labels: str, place: Path) -> None:
     encode = (
         "def encode(examples):\n"
         '    inputs = tokenizer(examples["document"], max_length=512, truncation=True)\n'

@@ -44,8 +44,8 @@ def ints(*numbers: int) -> RowLengths:
     ("batching", "pieces"), [("grouped", [[1, 3], [2, 0]]), ("padded", [[0, 1], [2, 3]]), ("packed", [[0, 1], [2, 3]])]
 )
 def test_the_docstring_example_holds(batching: Any, pieces: list[list[int]]) -> None:
-    cut = MicroBatchRule(batching, tokens=20).split(np.arange(4), ints(9, 2, 8, 3), ints(1, 1, 1, 1))
-    assert [piece.tolist() for piece in cut] == pieces
+    split = MicroBatchRule(batching, tokens=20).split(np.arange(4), ints(9, 2, 8, 3), ints(1, 1, 1, 1))
+    assert [piece.tolist() for piece in split] == pieces
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 7])
@@ -190,13 +190,13 @@ def test_a_million_rows_are_ordered_and_split_within_seconds() -> None:
     assert time.process_time() - started < 10  # 2 to 3 s of one core when written
 
 
-def test_rows_are_dealt_so_that_no_rank_waits() -> None:
+def test_rows_are_assigned_so_that_no_rank_waits() -> None:
     rows, lengths = np.array([1, 2, 3, 4]), (ints(0, 8, 1, 7, 2), ints(0, 1, 1, 1, 1))
     assert [part.tolist() for part in CostModel().assign(rows, *lengths, 2)] == [[1, 2], [3, 4]]
     assert [part.tolist() for part in CostModel().assign(rows[:1], *lengths, 3)] == [[1], [], []]
 
 
-def test_dealt_rows_are_all_rows_and_nearly_balanced() -> None:
+def test_assigned_rows_are_all_rows_and_nearly_balanced() -> None:
     draw = np.random.default_rng(0)
     for ranks in (2, 3, 4):
         costs = draw.lognormal(5, 0.6, 32).astype(np.int32)

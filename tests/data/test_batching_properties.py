@@ -1,4 +1,4 @@
-"""Whatever the lengths and the budget: a cut loses no row, invents none, and keeps within its limits."""
+"""Whatever the lengths and the budget: a split loses no row, invents none, and keeps within its limits."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def _write(folder: Path, content: Any) -> Path:
 
 @pytest.fixture
 def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file arrives three characters at a time, so that every value is cut somewhere."""
+    """The file arrives three characters at a time, so that every value is split somewhere."""
 
     def read(path: Path, *_: Any, **__: Any) -> Iterator[str]:
         text = path.read_text("utf-8")

@@ -109,9 +109,9 @@ def test_a_tokenizer_that_lost_its_codes_is_refused(load: Callable[[str], Any], 
 def _recipe(folder: Path, rows: str, **fields: str) -> Recipe:
     (folder / "rows.csv").write_text(rows, "utf-8")
     made = {"name": "translate", "source": "{a}", "target": "{b}", **fields}
-    cut = {"validation": 0.0, "test": 0.0}
+    shares = {"validation": 0.0, "test": 0.0}
     return Recipe.model_validate(
-        {"model": {"path": "m"}, "task": made, "data": {"path": str(folder / "rows.csv"), "holdout": cut}}
+        {"model": {"path": "m"}, "task": made, "data": {"path": str(folder / "rows.csv"), "holdout": shares}}
     )
 
 

@@ -1,6 +1,6 @@
 """Any table that csv, json, pyarrow or pandas writes is read back as it was written, or refused; never other content.
 
-What can't be told apart from other content is not asked for: a tab or a header inside a quoted cell of a tab-separated
+What looks like other content is not asked for: a tab or a header inside a quoted cell of a tab-separated
 file, and cells that are quoted although they need it not.
 """
 

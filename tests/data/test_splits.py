@@ -299,4 +299,4 @@ def test_a_file_that_is_all_train_is_not_indexed(tmp_path: Path) -> None:
 
 
 def _no_groups(row: Any) -> str:
-    raise AssertionError("nothing is to be cut")
+    raise AssertionError("nothing is to be split")

@@ -110,7 +110,7 @@ RULE = GreedyRule(start_id=0, pad_id=0, end_ids=(1, 2), max_new_tokens=3)
         ([7, 9, 1], [7, 9, 1], True),
         ([7, 2, -100], [7, 2, -100], True),  # padding behind the end
         ([7, 4, 1], [7, 9, 1], False),
-        ([7, 9, 8], [7, 9, 8], False),  # cut off: the search would go on
+        ([7, 9, 8], [7, 9, 8], False),  # truncated: the search would go on
         ([1, 9, 1], [1, 9, 1], False),  # the search would stop at the first end
         ([7, 9, 5, 1], [7, 9, 5, 1], False),  # longer than an answer may be
         ([-100, -100], [-100, -100], False),

@@ -24,7 +24,7 @@ FP32 = Precision("fp32", torch.device("cpu"), "a test")
 
 @pytest.fixture
 def build(tiny_model: Callable[[str], Path]) -> Callable[..., Generator]:
-    def build_answerer(name: str, *, beams: int = 1, batch_tokens: int = 64) -> Generator:
+    def build_generator(name: str, *, beams: int = 1, batch_tokens: int = 64) -> Generator:
         kind: Any = "classifier" if name == "bert" else "text-to-text"
         head = ClassifierHead(("yes", "no", "maybe")) if name == "bert" else None
         recipe = ModelRecipe(path=str(tiny_model(name)), kind=kind)
@@ -36,7 +36,7 @@ def build(tiny_model: Callable[[str], Path]) -> Callable[..., Generator]:
             model.lm_head.weight = torch.nn.Parameter(torch.randn(model.lm_head.weight.shape, generator=generator))
         return Generator(model, load_tokenizer(recipe), FP32, beams, 9, batch_tokens, head)
 
-    return build_answerer
+    return build_generator
 
 
 @pytest.fixture

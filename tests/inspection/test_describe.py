@@ -235,7 +235,7 @@ def test_columns_say_what_they_are_used_as(recipe: Recipe, tokenizer: PreTrained
 
 def test_limits_are_chosen_from_the_lengths(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
     limits = describe_recipe_data(recipe, tokenizer).splits[0].limits
-    assert [(cut.limit, cut.rows) for cut in limits["source"]] == [(20, 0)]
+    assert [(one.limit, one.rows) for one in limits["source"]] == [(20, 0)]
 
 
 def test_columns_alone_are_shown_with_the_question(recipe: Recipe) -> None:

@@ -82,11 +82,11 @@ def test_bins_are_never_too_many(most: int) -> None:
 
 
 def test_splits_are_summed_up_by_side_without_what_has_no_tokens() -> None:
-    def split(source: list[int], target: list[int], cut: int = 0) -> SimpleNamespace:
+    def split(source: list[int], target: list[int], truncated: int = 0) -> SimpleNamespace:
         lengths = {"source_lengths": np.array(source, dtype=int), "target_lengths": np.array(target, dtype=int)}
-        return SimpleNamespace(**lengths, truncated_sources=cut, truncated_targets=0)
+        return SimpleNamespace(**lengths, truncated_sources=truncated, truncated_targets=0)
 
-    classified = split([3, 9, 9], [0, 0, 0], cut=2)
+    classified = split([3, 9, 9], [0, 0, 0], truncated=2)
     found = summarise_splits({"train": classified, "validation": split([], [])})  # type: ignore[dict-item]
     assert list(found["train"]) == ["source"]
     assert found["train"]["source"]["mean"] == 7
@@ -100,11 +100,11 @@ def test_limits_are_round(tokens: int, limit: int) -> None:
 
 
 def test_a_limit_says_what_it_would_truncate() -> None:
-    cuts = measure_limits(np.arange(1, 1001))
-    assert [(cut.limit, cut.rows, cut.share) for cut in cuts] == [(960, 40, 0.04), (1000, 0, 0.0)]
+    limits = measure_limits(np.arange(1, 1001))
+    assert [(one.limit, one.rows, one.share) for one in limits] == [(960, 40, 0.04), (1000, 0, 0.0)]
     words = measure_limits(np.arange(1, 1001), "words")
-    assert [(cut.limit, cut.rows) for cut in words] == [(901, 99), (951, 49), (991, 9), (1000, 0)]
+    assert [(one.limit, one.rows) for one in words] == [(901, 99), (951, 49), (991, 9), (1000, 0)]
 
 
 def test_no_limit_is_above_the_longest() -> None:
-    assert [(cut.limit, cut.rows) for cut in measure_limits(np.array([5, 5, 6]))] == [(6, 0)]
+    assert [(one.limit, one.rows) for one in measure_limits(np.array([5, 5, 6]))] == [(6, 0)]

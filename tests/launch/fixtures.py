@@ -31,7 +31,7 @@ echo "$@" >> {folder}/scancel.txt
 
 @dataclass(frozen=True)
 class FakeSlurm:
-    """Three commands on the PATH: what they are asked is kept, and they say what they are told to."""
+    """Three commands on the PATH: what they are asked is kept, and they say what a test sets."""
 
     folder: Path
 

@@ -117,10 +117,10 @@ def test_a_job_that_is_requeued_and_then_loses_a_node_ends_as_the_one_left_alone
 ) -> None:
     disturbed = submit("disturbed")
     wait_until(lambda: has_step(disturbed, MIDDLE), "middle of a run")
-    standing = read_status(disturbed)
-    assert (standing.status, standing.total_steps, standing.is_over) == ("running", STEPS, False)
-    assert "RUNNING on n[1-2]" in standing.queue
-    cluster.command("scontrol", "requeue", standing.submission.job)
+    shown = read_status(disturbed)
+    assert (shown.status, shown.total_steps, shown.is_over) == ("running", STEPS, False)
+    assert "RUNNING on n[1-2]" in shown.queue
+    cluster.command("scontrol", "requeue", shown.submission.job)
 
     wait_until(lambda: read_status(disturbed).restarts == 1, "second try")
     wait_until(lambda: has_step(disturbed, LATE), "step after the first try's")
@@ -136,7 +136,7 @@ def test_a_job_that_is_requeued_and_then_loses_a_node_ends_as_the_one_left_alone
     capsys.readouterr()
     assert main(["logs", "disturbed", "--follow"]) == 0
     endings = [line for line in capsys.readouterr().out.splitlines() if "ended with code" in line]
-    job = standing.submission.job
+    job = shown.submission.job
     # The first try was ended by Slurm, before the job file had a say; 137 is 128 + SIGKILL.
     assert endings == [f"seqfit: attempt {n} of job {job} ended with code {code}" for n, code in ((2, 137), (3, 0))]
     assert main(["status", "disturbed"]) == 0

@@ -35,6 +35,6 @@ def test_an_option_goes_before_the_profile() -> None:
         ({"partition": "a b"}, r"--partition is 'a b'\. It is one word\. Write it without spaces\."),
     ],
 )
-def test_impossible_resources_are_errors_in_three_parts(options: dict[str, Any], said: str) -> None:
+def test_contradictory_resources_are_errors_in_three_parts(options: dict[str, Any], said: str) -> None:
     with pytest.raises(RecipeError, match=said):
         Resources.choose(Site(), **options)

@@ -118,7 +118,7 @@ def test_a_lean_model_has_the_same_weights_and_answers(name: str, tiny_model: Ca
     assert torch.allclose(model(**inputs).logits, before, atol=1e-6)
 
 
-def test_every_dropout_of_a_t5_is_exchanged(tiny_model: Callable[[str], Path]) -> None:
+def test_every_dropout_of_a_t5_is_replaced(tiny_model: Callable[[str], Path]) -> None:
     model = load_model(ModelRecipe(path=str(tiny_model("t5"))))
     replaced = make_lean(model, CPU)
     kinds = [type(module) for module in model.modules()]

@@ -15,7 +15,7 @@ from seqfit.recipe.schema import ModelRecipe
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A model whose config and tokenizer name classes of a file beside them, which leaves a mark when it runs."""
+    """A model whose config and tokenizer name classes of a file next to them, which leaves a mark when it runs."""
     auto = {
         "AutoConfig": "own.OwnConfig",
         "AutoTokenizer": ["own.OwnTokenizer", None],

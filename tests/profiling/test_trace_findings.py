@@ -1,4 +1,4 @@
-"""What a person is told of a trace: the mistakes that were once made, each as a test."""
+"""What a person learns from a trace: the mistakes that were once made, each as a test."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_the_softmax_of_the_loss_is_no_attention(tmp_path: Path) -> None:
     assert findings(write_kineto(simulate([step] * 6), tmp_path / "t.json")) == []
 
 
-def exchanging(lengths_us: list[float], sizes: list[int | None], compute_us: float = 400.0) -> Trace:
+def communicating(lengths_us: list[float], sizes: list[int | None], compute_us: float = 400.0) -> Trace:
     """Six steps: a forward, a backward with a collective for each kernel, and an update that waits for all of them."""
     calls: list[Call] = []
     kernels: list[KernelSpan] = []
@@ -258,29 +258,29 @@ def exchanging(lengths_us: list[float], sizes: list[int | None], compute_us: flo
 def test_collectives_that_wait_for_a_slower_rank_are_a_straggler(
     lengths_us: list[float], sizes: list[int | None]
 ) -> None:
-    first, *others = find_in_trace(diagnose(exchanging(lengths_us, sizes)))
+    first, *others = find_in_trace(diagnose(communicating(lengths_us, sizes)))
     assert first.cause == "straggler"
     assert others == []
 
 
 def test_what_is_waited_for_is_not_also_counted_as_communication() -> None:
     """Each collective needs 300 us of the backward's 400, and the first of each step waits for 6 ms more."""
-    found = find_in_trace(diagnose(exchanging([6300.0, *[300.0] * 11], [7] * 12)))
+    found = find_in_trace(diagnose(communicating([6300.0, *[300.0] * 11], [7] * 12)))
     assert found[0].cause == "straggler"
     assert sum(finding.gain for finding in found) < 0.55
 
 
 @pytest.mark.parametrize("sizes", [[7] * 12, [None] * 12])
 def test_collectives_that_take_what_their_size_needs_are_communication(sizes: list[int | None]) -> None:
-    first, *_ = find_in_trace(diagnose(exchanging([600.0] * 12, sizes)))
+    first, *_ = find_in_trace(diagnose(communicating([600.0] * 12, sizes)))
     assert first.cause == "communication"
 
 
 def test_a_backward_hides_no_more_communication_than_its_own_length(tmp_path: Path) -> None:
-    """30 ms of compute, 20 of them backward, and 60 ms of exchange behind it: of these 20 can be hidden."""
+    """30 ms of compute, 20 of them backward, and 60 ms of communication behind it: of these 20 can be hidden."""
     update = Launch("FusedAdam", 300.0, after_stream=20)
-    exchange = [Launch(NCCL, 7500.0, stream=20, after_stream=7)] * 8
-    step = [*[Launch(GEMM, 500.0)] * 20, *[Launch(f"{GEMM}_d", 1000.0)] * 20, *exchange, update]
+    communication = [Launch(NCCL, 7500.0, stream=20, after_stream=7)] * 8
+    step = [*[Launch(GEMM, 500.0)] * 20, *[Launch(f"{GEMM}_d", 1000.0)] * 20, *communication, update]
     first, *_ = findings(write_kineto(simulate([step] * 6), tmp_path / "t.json"))
     assert first.cause == "communication"
     assert first.gain == pytest.approx(20 / 90, abs=0.03)

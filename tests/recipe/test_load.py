@@ -91,7 +91,7 @@ class TestExtends:
 class TestPaths:
     @pytest.fixture
     def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """A recipe in conf/, with rows.csv beside it and other.csv in the working directory."""
+        """A recipe in conf/, with rows.csv next to it and other.csv in the working directory."""
         (tmp_path / "conf").mkdir()
         write(tmp_path / "conf", "mine.yaml", TEXT)
         write(tmp_path / "conf", "rows.csv", "q,a\n")

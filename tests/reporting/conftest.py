@@ -133,7 +133,7 @@ def write_run(path: Path) -> Path:
     for step in range(0, 401, 80):
         writer.evaluation(_evaluation(step))
     writer.event("precision", "fp32: this processor has no fast bf16")
-    writer.event("data", "12 of 5,267 train rows were cut at 512 tokens")
+    writer.event("data", "12 of 5,267 train rows were truncated at 512 tokens")
     writer.close()
     evaluation = {
         "checkpoint": "checkpoint",

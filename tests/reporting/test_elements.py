@@ -57,7 +57,8 @@ def test_a_number_with_its_unit_is_a_figure(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["3 of 4 rows are cut", "12 monkeys", "2 x Tesla V100", "1.", "50.0% of a step is spent waiting", "", "7b"]
+    "text",
+    ["3 of 4 rows are truncated", "12 monkeys", "2 x Tesla V100", "1.", "50.0% of a step is spent waiting", "", "7b"],
 )
 def test_a_sentence_that_begins_with_a_digit_is_none(text: str) -> None:
     assert "number" not in table(["a"], [[text]])

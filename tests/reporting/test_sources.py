@@ -39,7 +39,7 @@ def test_a_comparison_has_its_command_and_its_candidates(comparison_path: Path) 
 
 def test_events_of_one_run_stand_in_order(run_path: Path) -> None:
     shown = str(show_events(read_report_subject([run_path])))
-    assert shown.index("no fast bf16") < shown.index("were cut at 512 tokens")
+    assert shown.index("no fast bf16") < shown.index("were truncated at 512 tokens")
 
 
 def test_snapshots_are_counted_not_listed(run_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_snapshots_are_counted_not_listed(run_path: Path) -> None:
     shown = str(show_events(read_report_subject([run_path])))
     assert "1 snapshot is not listed." in shown
     assert "of step 80" not in shown
-    assert "were cut at 512 tokens" in shown
+    assert "were truncated at 512 tokens" in shown
 
 
 def test_events_of_several_runs_are_those_that_say_something_of_one(comparison_path: Path) -> None:

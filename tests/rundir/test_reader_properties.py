@@ -23,11 +23,11 @@ records = st.lists(st.dictionaries(st.sampled_from(["step", "loss", "x"]), value
 
 @given(records, st.integers(0, 400))
 @settings(deadline=None, max_examples=100)
-def test_a_file_that_is_truncated_anywhere_has_its_complete_lines(written: list[dict[str, object]], cut: int) -> None:
+def test_a_file_that_is_truncated_anywhere_has_its_complete_lines(written: list[dict[str, object]], lost: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / files.STEPS
         content = b"".join(json.dumps(record).encode() + b"\n" for record in written)
-        path.write_bytes(content[: len(content) - min(cut, len(content))])
+        path.write_bytes(content[: len(content) - min(lost, len(content))])
         whole = path.read_bytes().count(b"\n")
         read = RecordFile(path).read()
         assert read[:whole] == written[:whole]

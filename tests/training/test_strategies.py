@@ -21,7 +21,7 @@ PLAIN = ["train.steps=8", "train.log_every=1", "model.dropout=0"]
 LOSSLESS = {
     "packed": [],
     "packed in small micro-batches": ["strategy.micro_batch_tokens=30"],
-    "stock attention": ["strategy.attention=sdpa"],
+    "sdpa": ["strategy.attention=sdpa"],
     "all logits": ["strategy.loss=full"],
     "grouped": ["strategy.batching=grouped", "strategy.micro_batch_tokens=40"],
     "recompute": ["strategy=recompute"],

@@ -71,7 +71,7 @@ def round_trip(tokenizer: Any, texts: list[str]) -> list[str]:
     return decoded
 
 
-def assert_cut_as_before(whole: Any, trimmed: Any, kept: KeptTokens, texts: list[str]) -> None:
+def assert_split_as_before(whole: Any, trimmed: Any, kept: KeptTokens, texts: list[str]) -> None:
     before, after = TextEncoder(whole).encode(texts), TextEncoder(trimmed).encode(texts)
     assert [kept.remap[ids].tolist() for ids in before] == after
 
@@ -81,7 +81,7 @@ def test_text_of_the_data_is_tokenized_as_before_and_other_text_comes_back_whole
     whole = build()
     trimmed, kept = trim(whole, SEEN)
     assert len(trimmed) == len(kept) < len(whole)
-    assert_cut_as_before(whole, trimmed, kept, SEEN)
+    assert_split_as_before(whole, trimmed, kept, SEEN)
     assert round_trip(trimmed, UNSEEN) == round_trip(whole, UNSEEN)
     assert TextEncoder(trimmed).encode(UNSEEN[:1]) != [kept.remap[TextEncoder(whole).encode(UNSEEN[:1])[0]].tolist()]
 
@@ -155,7 +155,7 @@ def test_spanish_text_is_tokenized_as_before_and_unseen_spanish_loses_nothing_mo
     (seen, unseen), whole = spanish, real(name)
     trimmed, kept = trim(whole, seen, mode)
     assert kept.writing_systems == ("LATIN",)
-    assert_cut_as_before(whole, trimmed, kept, seen)
+    assert_split_as_before(whole, trimmed, kept, seen)
     assert set(unseen).isdisjoint(seen)
     latin = [text for text in unseen if {writing_system_of(character) for character in text} <= {"LATIN", None}]
     assert len(latin) > 300
@@ -168,6 +168,6 @@ def test_sentinels_and_specials_of_real_tokenizers_stay(
 ) -> None:
     whole = real(name)
     trimmed, kept = trim(whole, spanish[0][:20])
-    assert_cut_as_before(whole, trimmed, kept, ["la <extra_id_0> de <extra_id_99>"])
+    assert_split_as_before(whole, trimmed, kept, ["la <extra_id_0> de <extra_id_99>"])
     assert (trimmed.pad_token_id, trimmed.eos_token_id, trimmed.unk_token_id) == (0, 1, 2)
     assert len(trimmed) < len(whole) / 5

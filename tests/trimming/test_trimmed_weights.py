@@ -230,7 +230,7 @@ def test_the_whole_matrix_is_never_in_memory(tmp_path: Path) -> None:
 
 
 def reset_peak_bytes() -> int:
-    """Linux keeps the largest resident size until it is told to forget it."""
+    """Linux keeps the largest resident size until it is reset."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError as error:
