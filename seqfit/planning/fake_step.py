@@ -24,7 +24,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
 from seqfit.data import GlobalBatch
@@ -32,7 +31,7 @@ from seqfit.model import LossRule, ModelConfig, choose_weights, family_of
 from seqfit.parallel import BuiltStep, build_step
 from seqfit.planning.assembly import Depth, NotAlike, assemble, choose_depth
 from seqfit.planning.device_rules import CPU_RULES, DeviceRules, rules_for
-from seqfit.planning.fast_fake import FastFake
+from seqfit.planning.fast_fake import EagerMode, FastFake
 from seqfit.planning.memory import measure_tape
 from seqfit.planning.recorder import TapeRecorder
 from seqfit.planning.shape import Shape, build_batch, draw_batch
@@ -191,13 +190,8 @@ class FakeStep:
         return recorder.tape
 
 
-class _AnyValue(TorchDispatchMode):
+class _AnyValue(EagerMode):
     """A value where a model reads one (is any infinite? how large is a weight?): false, or one half."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here, and the guard against it would be entered at every operation."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

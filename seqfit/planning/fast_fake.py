@@ -41,17 +41,20 @@ class _Form:
 _known: dict[Any, list[_Form] | _Form | None] = {}  # None: FakeTensorMode decides each time
 
 
-class FastFake(TorchDispatchMode):
+class EagerMode(TorchDispatchMode):
+    """Nothing is compiled in it, and torch's guard against that would be entered at every operation."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class FastFake(EagerMode):
     """Enter it right after the FakeTensorMode whose work it saves."""
 
     def __init__(self, fake: FakeTensorMode) -> None:
         super().__init__()
         self._fake = fake
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here, and the guard against it would be entered at every operation."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -134,12 +134,19 @@ def test_one_example_that_does_not_fit_is_an_error_in_three_parts(
     assert Run(tmp_path / "run").status == "failed"
 
 
-def test_an_evaluation_is_repeated_in_smaller_batches(
-    exact: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class StopAtStep3(SilentView):
+    def advance(self, step: int) -> None:
+        if step == 3:
+            raise SystemExit
+
+
+@pytest.fixture
+def evaluation_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tokens per batch of every evaluation that was tried; the first one is out of memory."""
     from seqfit.training import evaluator
 
-    score, tried = evaluator.generate_split, []
+    score: Any = evaluator.generate_split
+    tried: list[int] = []
 
     def once(generator: Any, *rest: Any, **settings: Any) -> Any:
         tried.append(generator.batch_tokens)
@@ -148,8 +155,14 @@ def test_an_evaluation_is_repeated_in_smaller_batches(
         return score(generator, *rest, **settings)
 
     monkeypatch.setattr(evaluator, "generate_split", once)
+    return tried
+
+
+def test_an_evaluation_is_repeated_in_smaller_batches(
+    exact: Recipe, tmp_path: Path, evaluation_batches: list[int]
+) -> None:
     run = seqfit.train(exact, out=tmp_path / "run")
-    assert tried[1] == tried[0] // 2
+    assert evaluation_batches[1] == evaluation_batches[0] // 2
     assert [event for event in run.events() if event["kind"] == "out-of-memory"]
     assert run.status == "finished"
 
@@ -160,13 +173,8 @@ def test_the_smaller_micro_batches_are_kept_across_a_resume(
     exact["train"]["snapshot"] = {"every_steps": 1}
     failing["mode"] = FailAt(40)
 
-    class Stop(SilentView):
-        def advance(self, step: int) -> None:
-            if step == 3:
-                raise SystemExit
-
     with pytest.raises(SystemExit):
-        seqfit.train(exact, out=tmp_path / "run", view=Stop())
+        seqfit.train(exact, out=tmp_path / "run", view=StopAtStep3())
     (event,) = [event for event in Run(tmp_path / "run").events() if event["kind"] == "out-of-memory"]
     run = seqfit.train(tmp_path / "run", resume=True)
     facts = json.loads((find_snapshots(run.path)[0] / "snapshot.json").read_text())
@@ -193,30 +201,14 @@ def test_a_split_after_the_last_snapshot_is_repeated_at_the_same_step(
 
 
 def test_smaller_evaluation_batches_are_kept_across_a_resume(
-    exact: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exact: Recipe, tmp_path: Path, evaluation_batches: list[int]
 ) -> None:
-    from seqfit.training import evaluator
-
     exact["train"]["snapshot"] = {"every_steps": 1}
     exact["eval"] = {"every_steps": 2}
-    score, tried = evaluator.generate_split, []
-
-    def once(generator: Any, *rest: Any, **settings: Any) -> Any:
-        tried.append(generator.batch_tokens)
-        if len(tried) == 1:
-            raise RuntimeError(CPU_MESSAGE)
-        return score(generator, *rest, **settings)
-
-    class Stop(SilentView):
-        def advance(self, step: int) -> None:
-            if step == 3:
-                raise SystemExit
-
-    monkeypatch.setattr(evaluator, "generate_split", once)
     with pytest.raises(SystemExit):
-        seqfit.train(exact, out=tmp_path / "run", view=Stop())
+        seqfit.train(exact, out=tmp_path / "run", view=StopAtStep3())
     seqfit.train(tmp_path / "run", resume=True)
-    assert tried == [tried[0], tried[0] // 2, tried[0] // 2]
+    assert evaluation_batches == [evaluation_batches[0], evaluation_batches[0] // 2, evaluation_batches[0] // 2]
 
 
 def test_oom_elsewhere_is_an_error_in_three_parts(
