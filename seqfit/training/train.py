@@ -78,7 +78,7 @@ def train(
     view: TrainingView | None = None,
     is_guessed: bool = False,
 ) -> Run:
-    """Fine-tune as the recipe says; `out` is the run directory, by default runs/NAME-TIME.
+    """Fine-tune as the recipe says; `out` is the run directory, by default runs/NAME-TIME, with `name` or the recipe's.
 
     Without a recipe one is guessed from `data`, `task` (or None) and `model`: train(data=frame, task="classify",
     model="google/mt5-small"). Data is a file or folder, a list of dicts, a pandas or polars DataFrame, a pyarrow Table

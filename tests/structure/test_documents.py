@@ -74,7 +74,7 @@ QUOTED_CODE = {  # file -> what is not ours in it
     "tests/conversion/test_published.py": "names in published scripts",
     "tests/inspection/test_task_guess.py": "texts of data sets",
     "benchmarks/engine/questions.py": "a question that a benchmark answers",
-    "benchmarks/engine/table.py": "the same",
+    "benchmarks/engine/judge.py": "the same",
 }
 QUOTES = (*HISTORY, "published_memory/README.md")  # of what was, and of what others call it
 TERMS = (  # of docs/glossary.md

@@ -39,8 +39,11 @@ def test_a_single_process(recipe: dict[str, Any], tmp_path: Path, monkeypatch: p
     assert seen[0][:2] == ["run_training", "make_step"]
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp", "pipeline"])
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp", "pipeline", "zero2", "zero3"])
 def test_two_processes(parallel: str, recipe: dict[str, Any], tmp_path: Path) -> None:
-    recipe["strategy"]["parallel"] = parallel
+    if parallel.startswith("zero"):
+        pytest.importorskip("deepspeed", reason="DeepSpeed is not installed; pip install 'seqfit[deepspeed]' has it")
+        recipe["strategy"]["sharding"] = parallel
+    recipe["strategy"]["parallel"] = "fsdp" if parallel.startswith("zero") else parallel
     ended = start_ranks(recipe, tmp_path / "run", "frames", size=2)
     assert [code for code, _ in ended] == [0, 0], ended

@@ -70,7 +70,7 @@ def test_a_run_under_a_real_limit_makes_the_same_losses_in_smaller_micro_batches
 
 
 def _train(folder: Path, name: str, limit_bytes: int | None) -> Run:
-    """In a process of its own, for the limit and the heap are the process's."""
+    """In a process of its own, because limit and heap are the process's."""
     script = """
 import json, sys
 from pathlib import Path
