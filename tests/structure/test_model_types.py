@@ -29,8 +29,10 @@ ATTRIBUTE = re.compile(
 ALLOWED = {
     # examples of names on the Hub and of models, in messages, help texts and tables of them
     "cli/arguments.py": "help text",
+    "cli/compare.py": "help text",
     "cli/main.py": "help text",
     "cli/plan.py": "help text, an example in a message",
+    "cli/trim.py": "help text",
     "comparison/candidates.py": "Hub names of the next larger checkpoints",
     "conversion/translation.py": "example of a message",
     "data/encode.py": "messages, and tokenizers by what they can do",
