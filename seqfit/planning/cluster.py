@@ -1,27 +1,30 @@
-"""Several GPUs: what a layout (ddp x 2, fsdp x 4) changes in each GPU's memory and the time of a step. No torch here.
+"""Several GPUs: layouts (ddp x 2, fsdp x 4), the links between them, and the time of a step. No torch here.
 
-In: what one rank does in a step, the peak of one GPU by category, and the link between ranks. Out: seconds per step,
-how many of them are communication, and the change in bytes. The one idea: a step is the rank's share of the work, an
-update, and the communication that the work does not hide.
+In: what one rank does in a step, and the link between ranks. Out: seconds per step, and how many of them it waits. The
+one idea: a step is the rank's share of the work, an update, and the communication that the work does not hide, which a
+schedule over the model's blocks decides (schedule.py). What a GPU holds is in layout_memory.py.
 
-    layout        weights    gradients  state  activations    sent per step by each GPU            hidden (GPU) behind
-    ddp x n       W          G          S      of 1/n batch   2 (n-1)/n G, once                    backward, <= 70%
-    fsdp x n      W/n + 2b   G/n + b    S/n    of 1/n batch   (n-1)/n (2W + G) per micro-batch     all work, <= 90%
-    pipeline x n  W/n        G/n        S/n    of 1/n layers  states between stages (ignored)      idle (n-1)/(m+n-1)
-    offload x n   2b         b          0      of 1/n batch   fsdp's, and (2W + G)/n over PCIe per micro-batch
-    dataparallel  W          G          S      of 1/n batch   W to all, G to the first GPU
+    layout        sent per step by each GPU            hidden (GPU) behind
+    ddp x n       2 (n-1)/n G, once                    the last micro-batch's backward, bucket by bucket
+    fsdp x n      (n-1)/n (2W + G) per micro-batch     the block before: gathers run one ahead, scatters behind
+    offload x n   fsdp's, and (2W + G)/n over PCIe     the same, on PCIe; the update on the host is hidden by nothing
+    pipeline x n  states between stages                the next micro-batch; idle (n-1)/(m+n-1)
+    dataparallel  W to all, G to the first GPU         nothing
 
-    two ranks, 1 GB of gradients, 1 GB/s, work of 4 s each, update 1 s     ddp: 4 + 1 + 1 = 6 s, 17% communication
+    two ranks, 1 GB of gradients, 1 GB/s, work of 4 s each, update 1 s     nothing hidden: 4 + 1 + 1 = 6 s, 17% waiting
 
-b is the largest block, m the micro-batches of a step. On a CPU nothing is hidden: sending and computing share a core.
-offload is fsdp whose shards live on the host and are updated there: AdamW reads weights, gradients and two moments and
-writes all but the gradients, 7/n G. dataparallel is torch's nn.DataParallel, kept for comparison with published
-figures: training does not offer it.
+W, G: bytes of weights and gradients; m: micro-batches of a step. On a CPU nothing is hidden: sending and computing
+share a core. offload is fsdp whose shards live on the host and are updated there: AdamW reads weights, gradients and
+two moments and writes all but the gradients, 7/n G. It is never faster than fsdp: it does the same, and copies.
+dataparallel is torch's nn.DataParallel, kept for comparison with published figures: training does not offer it.
 
-DDP's gradients are views of the buckets that it reduces in place, so there is no second copy; but buckets persist,
-whereas a single GPU frees its gradients after the update and has only some of them at the peak. Observed with gloo, 12
-weights of 16 MiB: 192 MiB stay after zero_grad, and a backward's peak is 16 MiB above, one gradient on its way into its
-bucket. All of this is computed from the trace of one GPU; none of it has been measured on several GPUs.
+Links reach a share of their data sheet's figure. nccl-tests (all_reduce_perf, bus bandwidth, large messages), as users
+and NCCL's authors gave it in its issues:
+
+    8 x A100, NVLink 3, 300 GB/s     about 200 to 235      NVIDIA/nccl-tests 149, 178
+    8 x H100, NVLink 4, 450 GB/s     370, "about 20% protocol overhead"          nccl-tests 212
+    8 x RTX 5090, PCIe 5, 63 GB/s    28; four of them 35                         NVIDIA/nccl 1639
+    3 x 8 x A100, 4 HDR adapters, 100 GB/s    85 to 96                           nccl-tests 119, 100
 """
 
 from __future__ import annotations
@@ -31,16 +34,28 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from seqfit.hardware import Card
-from seqfit.planning.tape import GRADIENTS, STATE, WEIGHTS
+from seqfit.planning.schedule import (
+    BUCKET_BYTES,
+    Seconds,
+    ShardCosts,
+    UnitSchedule,
+    build_even_schedule,
+    count_collectives,
+    pipeline_seconds,
+    step_sharded,
+    wait_for_buckets,
+)
 
 OFFLOAD, DATAPARALLEL = "offload", "dataparallel"
 ParallelKind = Literal["strong", "weak"]
-_BUCKET_BYTES = 25 * 2**20  # of DDP: gradients that are sent together
 _SMALL_COLLECTIVES = 2  # of every step: whether all ranks are well, and the loss
-_FSDP_COLLECTIVES = 3  # per block and micro-batch
-_MOST_HIDDEN = {"ddp": 0.7, "fsdp": 0.9}  # share of the communication, on a GPU
-_HIDDEN_BEHIND = {"ddp": 0.6, "fsdp": 1.0}  # share of the work that can hide it: DDP communicates in the backward
+_FABRIC_SHARE, _PCIE_SHARE, _NETWORK_SHARE = 0.8, 0.5, 0.9  # of a data sheet's figure that collectives reach: above
+# How much later the slowest rank ends, as shares of its work (benchmarks/scaling has the pairs of one GPU and several):
+# always, per doubling of the ranks: the mean of ten pairs whose gradient accumulation leaves hardly any communication;
+# by chance in each micro-batch, which evens out over a step of many: the mean of three pairs without accumulation.
+UNEVEN_SHARE, JITTER_SHARE = 0.011, 0.017
 HOP_SECONDS = 10e-6  # assumed: latency of one communication per doubling of the number of GPUs
+_HOST_COPY_SHARE = 0.8  # assumed: of PCIe's rate that copies from pinned memory reach
 _HOST_PASSES = 7  # of AdamW, over the bytes of its gradients
 _HOST_BYTES_PER_SECOND = 10e9  # assumed: what one process streams through its host's memory
 
@@ -77,6 +92,18 @@ class Link:
     bytes_per_second: float
     latency_seconds: float  # of one collective, however small
     host_bytes_per_second: float = math.inf  # between a GPU and its host; only offload uses it
+    is_host_way: bool = False  # ranks communicate over the way to the host, too: PCIe
+    unit_seconds: float | None = None  # of FSDP's work on a small unit in a micro-batch, where it was measured
+    unit_bytes_per_second: float = math.inf  # of larger ones
+
+    def one_way(self, count: int) -> Seconds:
+        """Of an all-gather or a reduce-scatter of so many bytes."""
+        others = (count - 1) / count
+        return lambda size_bytes: others * size_bytes / self.bytes_per_second + self.latency_seconds
+
+    def all_reduce(self, count: int) -> Seconds:
+        others = 2 * (count - 1) / count
+        return lambda size_bytes: others * size_bytes / self.bytes_per_second + self.latency_seconds
 
 
 @dataclass(frozen=True)
@@ -94,12 +121,16 @@ class Cluster:
         within = build_card_link(self.card, count)
         if count <= self.per_machine:
             return within
-        return replace(within, bytes_per_second=min(within.bytes_per_second, self.network_bytes_per_second))
+        network = self.network_bytes_per_second * _NETWORK_SHARE
+        return replace(within, bytes_per_second=min(within.bytes_per_second, network), is_host_way=False)
 
 
 def build_card_link(card: Card, count: int) -> Link:
     """Of a ring over GPUs of one machine."""
-    return Link(card.link_bytes_per_second, HOP_SECONDS * math.log2(max(count, 2)), card.pcie_bytes_per_second)
+    over_pcie = card.link_bytes_per_second <= card.pcie_bytes_per_second
+    reached = card.link_bytes_per_second * (_PCIE_SHARE if over_pcie else _FABRIC_SHARE)
+    latency = HOP_SECONDS * math.log2(max(count, 2))
+    return Link(reached, latency, card.pcie_bytes_per_second * _HOST_COPY_SHARE, is_host_way=over_pcie)
 
 
 @dataclass(frozen=True)
@@ -111,11 +142,23 @@ class RankWork:
     gradient_bytes: int
     blocks: int  # that FSDP sends one by one, the rest of the model included
     stored_weight_bytes: int = 0  # of the whole model, as they are stored, which offload moves
+    schedule: UnitSchedule | None = None  # of one micro-batch; None: units of one size
+    state_bytes: float = 0.0  # of one micro-batch, that a pipeline's stage sends to the next
 
     @property
     def step_seconds(self) -> float:
         """On a single rank."""
         return self.batch_seconds + self.update_seconds
+
+    @property
+    def micro_batch_seconds(self) -> float:
+        return self.batch_seconds / self.micro_batches
+
+    @property
+    def units(self) -> UnitSchedule:
+        if self.schedule is not None:
+            return self.schedule
+        return build_even_schedule(self.blocks, self.weight_bytes, self.gradient_bytes, self.stored_weight_bytes)
 
     def share(self, layout: GpuLayout) -> RankWork:
         """Of each rank, where this is the work of one GPU: 8 micro-batches on ddp x 2 are 4."""
@@ -132,55 +175,64 @@ class RankWork:
         n, parallel = layout.count, layout.parallel
         if n == 1:
             return self.step_seconds, 0.0
-        update_seconds = self.update_seconds
+        update_seconds = self.update_seconds / (1 if parallel in ("ddp", DATAPARALLEL) else n)
         if parallel == OFFLOAD:  # the host's update, but small ones are bound by calls, as on the GPU
-            update_seconds = max(update_seconds, _HOST_PASSES * self.gradient_bytes / _HOST_BYTES_PER_SECOND)
-        if parallel not in ("ddp", DATAPARALLEL):
-            update_seconds /= n
-        if parallel == "pipeline":
-            waiting = self.batch_seconds * (n - 1) / self.micro_batches
-        elif parallel == DATAPARALLEL:
-            waiting = 2 * (n - 1) * self.stored_weight_bytes / link.bytes_per_second
-        else:
-            waiting, kind = communication_seconds(layout, self, link), "ddp" if parallel == "ddp" else "fsdp"
-            if overlaps:
-                waiting -= min(_MOST_HIDDEN[kind] * waiting, _HIDDEN_BEHIND[kind] * self.batch_seconds)
-        seconds = self.batch_seconds + update_seconds + waiting
-        if parallel == OFFLOAD:
-            moved_bytes = self.micro_batches * (2 * self.stored_weight_bytes + self.gradient_bytes) / n
-            seconds, waiting = (value + moved_bytes / link.host_bytes_per_second for value in (seconds, waiting))
-        return seconds, waiting
+            on_host = _HOST_PASSES * self.gradient_bytes / n / _HOST_BYTES_PER_SECOND
+            update_seconds = max(update_seconds, on_host)
+        waiting = self._wait(layout, link, overlaps=overlaps)
+        return self.batch_seconds + update_seconds + waiting, waiting
+
+    def _wait(self, layout: GpuLayout, link: Link, *, overlaps: bool) -> float:
+        n, parallel = layout.count, layout.parallel
+        if parallel == DATAPARALLEL:
+            return 2 * (n - 1) * self.stored_weight_bytes / link.bytes_per_second
+        if parallel == "pipeline":  # a stage of one GPU's batch does 1/n of it
+            send = self.state_bytes / link.bytes_per_second + link.latency_seconds if self.state_bytes else 0.0
+            whole = n * self.micro_batch_seconds
+            slowest = 1 / n if self.schedule is None else self.schedule.slowest_stage(n)
+            return max(0.0, pipeline_seconds(slowest * whole, n, self.micro_batches, send) - self.batch_seconds)
+        if not overlaps:
+            return communication_seconds(layout, self, link)
+        small = _SMALL_COLLECTIVES * link.latency_seconds + self._wait_for_slowest(n)
+        if parallel == "ddp":
+            return small + wait_for_buckets(self.units, self.micro_batch_seconds, link.all_reduce(n))
+        alone = self.micro_batch_seconds
+        together = step_sharded(self.units, alone, _shard_costs(link, n, offloads=parallel == OFFLOAD))
+        return small + self.micro_batches * max(0.0, together - alone)
+
+    def _wait_for_slowest(self, count: int) -> float:
+        doublings = math.log2(count)
+        return self.batch_seconds * (
+            UNEVEN_SHARE * doublings + JITTER_SHARE * math.sqrt(doublings / self.micro_batches)
+        )
+
+
+def _shard_costs(link: Link, count: int, *, offloads: bool) -> ShardCosts:
+    def copy(size_bytes: float) -> float:
+        return size_bytes / count / link.host_bytes_per_second if offloads else 0.0
+
+    one_way = link.one_way(count)
+    return ShardCosts(one_way, one_way, copy, copy, shares_link=offloads and link.is_host_way)
 
 
 def communication_seconds(layout: GpuLayout, work: RankWork, link: Link) -> float:
     """How long a rank communicates in a step, whether it computes meanwhile or not."""
-    others = (layout.count - 1) / layout.count
-    if layout.count == 1 or layout.parallel == "pipeline":
+    n = layout.count
+    if n == 1 or layout.parallel == "pipeline":
         return 0.0
+    small = _SMALL_COLLECTIVES * link.latency_seconds
     if layout.parallel == "ddp":
-        collectives = math.ceil(work.gradient_bytes / _BUCKET_BYTES) + _SMALL_COLLECTIVES
-        return 2 * others * work.gradient_bytes / link.bytes_per_second + collectives * link.latency_seconds
-    sent_bytes = others * (2 * work.weight_bytes + work.gradient_bytes) * work.micro_batches
-    collectives = math.ceil(_FSDP_COLLECTIVES * work.blocks * work.micro_batches) + _SMALL_COLLECTIVES
-    return sent_bytes / link.bytes_per_second + collectives * link.latency_seconds
-
-
-def memory_change(layout: GpuLayout, parts: dict[str, int], largest_block_bytes: int, gradient_bytes: int) -> int:
-    """Bytes that each GPU needs more (or less) than one GPU with the same micro-batches.
-
-    `parts`: what the peak of that one consists of; `gradient_bytes`: of all trainable weights.
-    """
-    weights, gradients, state = (parts.get(name, 0) for name in (WEIGHTS, GRADIENTS, STATE))
-    if layout.parallel == "ddp":
-        return max(0, gradient_bytes - gradients)
-    if layout.parallel == "fsdp":
-        kept = (weights + gradient_bytes + state) // layout.count + 3 * largest_block_bytes
-        return kept - weights - gradients - state
-    if layout.parallel == "pipeline":
-        return -sum(parts.values()) * (layout.count - 1) // layout.count
-    if layout.parallel == OFFLOAD:
-        return 3 * largest_block_bytes - weights - gradients - state
-    return 0
+        buckets = math.ceil(work.gradient_bytes / BUCKET_BYTES)
+        return small + link.all_reduce(n)(work.gradient_bytes) + (buckets - 1) * link.latency_seconds * (buckets > 0)
+    units = work.units
+    if link.unit_seconds is not None:
+        sizes = sum(unit.weight_bytes for unit in units.units)
+        per_micro_batch = len(units.units) * link.unit_seconds + sizes / link.unit_bytes_per_second
+    else:
+        sent_bytes = (n - 1) / n * (2 * work.weight_bytes + work.gradient_bytes)
+        per_micro_batch = sent_bytes / link.bytes_per_second + count_collectives(units) * link.latency_seconds
+    moved_bytes = (2 * work.stored_weight_bytes + work.gradient_bytes) / n if layout.parallel == OFFLOAD else 0
+    return small + work.micro_batches * (per_micro_batch + moved_bytes / link.host_bytes_per_second)
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,8 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.data import CostModel
 from seqfit.errors import RecipeError
 from seqfit.hardware import Card, probe_machine
-from seqfit.model import read_model_shape
 from seqfit.planning.candidates import Variant, build_variant, find_refusals
 from seqfit.planning.cluster import (
     OFFLOAD,
@@ -35,15 +33,14 @@ from seqfit.planning.cluster import (
     ScalingRow,
     build_card_link,
     list_counts,
-    memory_change,
 )
 from seqfit.planning.memory import sum_categories
+from seqfit.planning.ranks import NCCL_BYTES, RankRows, RankShare
 from seqfit.planning.report import LayoutPrediction
 from seqfit.planning.request import build_request, choose_precision_name
 from seqfit.planning.search import PlanRequest, check_precision, model_variant, predict_strategy, search_quickly
 from seqfit.planning.shape import Shape
 from seqfit.planning.step_model import StepModel
-from seqfit.planning.tape import CATEGORIES
 from seqfit.planning.target import Target, card_target, cpu_target
 from seqfit.planning.timing import Rates
 from seqfit.progress import Progress
@@ -73,7 +70,6 @@ class _Traced:
     variant: Variant
     model: StepModel
     rates: Rates
-    cost: CostModel
     steps: list[npt.NDArray[np.int64]]  # rows of some global batches
 
     @property
@@ -83,24 +79,14 @@ class _Traced:
     def split(self, steps: Sequence[npt.NDArray[np.int64]]) -> list[list[Shape]]:
         return self.request.split(self.strategy, self.model.batching, steps)
 
-    def predict_memory(self, layout: GpuLayout, micro_batches: list[list[Shape]]) -> tuple[int, dict[str, int]]:
-        """Of one GPU: the largest micro-batch on the allocator, changed by what the layout splits or keeps longer; and
-        the peak's parts before that change."""
-        target, model = self.request.target, self.model
-        shape, single = model.largest(micro_batches)
-        memory = model.measure([[shape] if single else [shape, shape]], target.rules, target.context_bytes, None)
-        parts = model.parts(shape, single=single)
-        change = memory_change(layout, parts, model.largest_block_bytes, model.gradient_bytes)
-        return memory.total_bytes + change, parts
-
-
-@dataclass(frozen=True)
-class _Share:
-    """What the busiest rank does in a step."""
-
-    step_seconds: float  # as a single process, with an update of all weights
-    imbalance: float
-    micro_batches: list[list[Shape]]
+    def predict_memory(self, layout: GpuLayout, share: RankShare) -> tuple[int, dict[str, int]]:
+        """Of each GPU, and the parts of its tensors' peak: what the allocator adds is that of one GPU."""
+        target = self.request.target
+        shapes = [[share.shape] if share.is_single else [share.shape] * 2]
+        memory = self.model.measure(shapes, target.rules, target.context_bytes, None)
+        added_bytes = memory.total_bytes - sum(share.find_parts(ONE_GPU).values())
+        parts = share.find_parts(layout)
+        return sum(parts.values()) + added_bytes + (NCCL_BYTES if layout.count > 1 else 0), parts
 
 
 def predict_cluster(
@@ -119,11 +105,12 @@ def predict_cluster(
         raise RecipeError(report_mistakes("The strategy", list(reasons)))
     traced = _trace(recipe, target, layouts, progress)
     counts = list_counts(most)
-    shares: dict[int, _Share] = {}
+    rows = RankRows(traced.request.workload, traced.request.model_config, traced.steps)
+    shares: dict[int, RankShare] = {}
     slowest = inf
     for count in counts:
-        shares[count] = _assign(traced, count, slowest)
-        slowest = shares[count].step_seconds
+        shares[count] = RankShare(traced.model, traced.rates, traced.split(rows.find(count)[0]), slowest)
+        slowest = shares[count].seconds
     return ClusterPrediction(
         card=cluster.card.name,
         capacity_bytes=cluster.card.usable_bytes,
@@ -131,7 +118,7 @@ def predict_cluster(
         rates_source=traced.rates.source,
         examples=traced.examples,
         rows=[
-            _build_row(traced, cluster, parallel, kind, shares, count)
+            _build_row(traced, cluster, parallel, kind, shares, rows, count)
             for parallel in strategies
             for kind in ("strong", "weak")
             for count in counts
@@ -180,15 +167,12 @@ def _predict_pipeline(recipe: Recipe, card: Card, count: int) -> LayoutPredictio
     check_precision(target, load_strategy(recipe).precision)
     traced = _trace(recipe, target, [])
     sampled = traced.request.workload.sample()
-    micro_batches = traced.split(sampled)
-    seconds = float(traced.model.step_seconds(micro_batches, traced.rates).mean())
-    work = traced.model.rank_work(micro_batches, seconds, traced.rates)
-    seconds, _ = work.share(layout).predict_step(layout, build_card_link(card, count))
-    total_bytes, parts = traced.predict_memory(layout, micro_batches)
+    share = RankShare(traced.model, traced.rates, traced.split(sampled))
+    seconds, _ = share.work(layout).predict_step(layout, build_card_link(card, count))
+    total_bytes, parts = traced.predict_memory(layout, share)
     tokens = traced.request.workload.real_tokens(sampled) / len(sampled)
-    held = {name: parts[name] // count for name in CATEGORIES if parts.get(name)}
     fit = check_fit(total_bytes, card.usable_bytes)
-    return LayoutPrediction(total_bytes, seconds, tokens / seconds, *fit, held)
+    return LayoutPrediction(total_bytes, seconds, tokens / seconds, *fit, parts)
 
 
 def _choose_layout(strategy: Strategy, parallel: str, count: int) -> GpuLayout:
@@ -207,7 +191,6 @@ def _trace(
     strategy = load_strategy(recipe) if chosen is None else chosen[0]
     precision = choose_precision_name(strategy, target, request.allow)
     variant = build_variant(strategy, precision)
-    shape, _ = read_model_shape(request.model_config.config.to_dict())
     every = max(1, len(request.workload.steps) // _SAMPLED_STEPS)
     return _Traced(
         request=request,
@@ -215,51 +198,32 @@ def _trace(
         variant=variant,
         model=model_variant(request, variant),
         rates=target.rates(precision),
-        cost=CostModel() if shape is None else shape.cost_model(),
         steps=[*request.workload.steps[::every][:_SAMPLED_STEPS]],
     )
 
 
-def _assign(traced: _Traced, count: int, slowest: float) -> _Share:
-    """The rows of each step's busiest rank, as training assigns them, split into micro-batches.
-
-    `slowest`: what a larger share takes. Polynomials that were fitted to several examples are a few per cent off where
-    only kernel launches count, and one example would take longer than two.
-    """
-    workload = traced.request.workload
-    busiest, imbalances = [], []
-    for rows in traced.steps:
-        costs = traced.cost.costs(workload.source_lengths[rows], workload.target_lengths[rows])
-        cost_of = dict(zip(rows.tolist(), costs.tolist(), strict=True))
-        assigned = traced.cost.assign(rows, workload.source_lengths, workload.target_lengths, count)
-        loads = [sum(cost_of[row] for row in part.tolist()) for part in assigned]
-        busiest.append(assigned[int(np.argmax(loads))])
-        imbalances.append(max(loads) / (sum(loads) / count) - 1)
-    micro_batches = traced.split(busiest)
-    return _Share(
-        step_seconds=min(slowest, float(traced.model.step_seconds(micro_batches, traced.rates).mean())),
-        imbalance=float(np.mean(imbalances)),
-        micro_batches=micro_batches,
-    )
-
-
 def _build_row(
-    traced: _Traced, cluster: Cluster, parallel: str, kind: ParallelKind, shares: dict[int, _Share], count: int
+    traced: _Traced,
+    cluster: Cluster,
+    parallel: str,
+    kind: ParallelKind,
+    shares: dict[int, RankShare],
+    rows: RankRows,
+    count: int,
 ) -> ScalingRow:
     """Weak scaling gives each rank what one GPU has, so its share is that of one."""
-    share, grows = shares[count if kind == "strong" else 1], count if kind == "weak" else 1
-    work = traced.model.rank_work(share.micro_batches, share.step_seconds, traced.rates)
-    layout = _choose_layout(traced.strategy, parallel, count)
-    seconds, communication = work.predict_step(layout, cluster.link(count))
+    shared, grows = (count, 1) if kind == "strong" else (1, count)
+    share, layout = shares[shared], _choose_layout(traced.strategy, parallel, count)
+    seconds, communication = share.work(layout).predict_step(layout, cluster.link(count))
     tokens = traced.request.workload.real_tokens(traced.steps) / len(traced.steps)
     rate = tokens * grows / seconds
-    highest_bytes, _ = traced.predict_memory(layout, share.micro_batches)
+    highest_bytes, _ = traced.predict_memory(layout, share)
     figures = ScalingFigures(
         step_seconds=seconds,
         tokens_per_second=rate,
-        efficiency=rate / (count * (tokens / shares[1].step_seconds)),
+        efficiency=rate / (count * (tokens / shares[1].seconds)),
         communication_share=communication / seconds,
-        imbalance=share.imbalance,
+        imbalance=rows.find(shared)[1],
         highest_bytes=highest_bytes,
     )
     examples = traced.examples * grows

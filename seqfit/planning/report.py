@@ -96,7 +96,7 @@ class PlanReport:
     rates_source: str
     chosen: PlannedStrategy | None
     stated: PlannedStrategy | None  # the recipe's own strategy, where it states one
-    peak: PeakBreakdown | None  # of the recipe's own strategy where it states one, else of the chosen one
+    peak: PeakBreakdown | None  # of the best where it is on several GPUs, else of the recipe's own or the chosen one
     strategies: list[PlannedStrategy]
     pareto: list[PlannedStrategy]  # on one GPU: no other is both faster and smaller
     refused: list[Refusal]

@@ -181,7 +181,7 @@ def summarise_plan(
         chosen if chosen is not None and (item.variant, item.layout) == (chosen.variant, chosen.layout) else item
         for item in plan.best_of_each
     ]
-    return PlanReport(
+    report = PlanReport(
         target=target.name if target.count == 1 else f"{target.count} x {target.name}",
         target_kind=target.kind,
         capacity_bytes=target.capacity_bytes,
@@ -196,6 +196,8 @@ def summarise_plan(
         refused=plan.refusals,
         events=plan.events,
     )
+    is_shared = report.best is not None and report.best.by_formula
+    return replace(report, peak=plan.shared_peak) if is_shared else report
 
 
 def _plan_candidate(request: PlanRequest, candidate: PlanCandidate, why_not: str = "") -> PlannedStrategy:

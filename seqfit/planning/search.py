@@ -20,6 +20,7 @@ from its beginning a second time.
 from __future__ import annotations
 
 import copy
+import math
 import os
 import pickle
 import subprocess
@@ -29,6 +30,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -38,10 +40,19 @@ from seqfit.errors import PlanError, describe_error, describe_exit
 from seqfit.model import ModelConfig
 from seqfit.parallel import PaddingLimits, build_rule
 from seqfit.planning.candidates import Variant, build_variant, find_open_layouts, find_refusals, list_variants
-from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, GpuLayout, build_card_link, memory_change
+from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, GpuLayout, Link, build_card_link
 from seqfit.planning.device_rules import DeviceRules
 from seqfit.planning.fake_step import FakeStep, StepSpec, build_meta_model
 from seqfit.planning.memory import Memory, explain_peak, measure_steps
+from seqfit.planning.ranks import (
+    NCCL_BYTES,
+    RankPrediction,
+    RankRows,
+    RankShare,
+    count_shares,
+    explain_rank,
+    predict_ranks,
+)
 from seqfit.planning.report import PeakBreakdown, Refusal
 from seqfit.planning.shape import Shape, Workload
 from seqfit.planning.step_model import StepModel, count_layers, model_step
@@ -213,6 +224,7 @@ class PlanCandidate:
 class Plan:
     chosen: PlanCandidate | None  # verified
     peak: PeakBreakdown | None  # of the chosen one
+    shared_peak: PeakBreakdown | None  # of the fastest on several GPUs that fits
     front: list[PlanCandidate]  # Pareto-optimal: no other is both faster and smaller
     best_of_each: list[PlanCandidate]  # of each variant and layout, the fastest that fits, or the smallest
     refusals: list[Refusal]
@@ -271,6 +283,7 @@ def search(
     return Plan(
         chosen=chosen,
         peak=peak,
+        shared_peak=_explain_shared(request, models, usable) if verify else None,
         front=pareto_front(usable),
         best_of_each=_best_of_each(usable),
         refusals=[*refusals, *closed, *_report_dataparallel(candidates)],
@@ -402,25 +415,33 @@ def _try_budgets(
 ) -> Iterator[PlanCandidate]:
     target, sampled = request.target, request.workload.sample()
     rates = target.rates(variant.precision)
+    rows = RankRows(request.workload, request.model_config, sampled)
     for budget in _budgets(request):
         check_time_limit()
         strategy = variant.strategy.model_copy(update={"micro_batch_tokens": budget})
-        steps = request.split(strategy, model.batching, sampled)
-        shape, single = model.largest(steps)
-        peak_bytes = model.peak_bytes(shape, single=single)
-        parts = model.parts(shape, single=single)
-        work = model.rank_work(steps, float(model.step_seconds(steps, rates).mean()), rates)
-        for layout in layouts:
-            change = memory_change(layout, parts, model.largest_block_bytes, model.gradient_bytes)
-            total_bytes = peak_bytes + change + _HOST_BYTES
-            if target.kind == "gpu":
-                overhead_bytes = 2 * target.rules.workspace_bytes + target.context_bytes
-                total_bytes = int((peak_bytes + change) * _MARGIN) + overhead_bytes
-            seconds = work.step_seconds
-            if target.card is not None and layout != ONE_GPU:
-                seconds, _ = work.share(layout).predict_step(layout, build_card_link(target.card, layout.count))
-            placed, capacity_bytes = strategy.model_copy(update=layout.fields), target.capacity_bytes
-            yield PlanCandidate(variant, placed, layout, total_bytes, seconds, work.micro_batches, capacity_bytes)
+        split = partial(request.split, strategy, model.batching)
+        for rank in predict_ranks(model, rates, rows, split, layouts, partial(_find_link, target)):
+            yield PlanCandidate(
+                variant,
+                strategy.model_copy(update=rank.layout.fields),
+                rank.layout,
+                _add_overhead(target, rank),
+                rank.step_seconds,
+                rank.micro_batches,
+                target.capacity_bytes,
+            )
+
+
+def _find_link(target: Target, count: int) -> Link:
+    return Link(math.inf, 0.0) if target.card is None else build_card_link(target.card, count)
+
+
+def _add_overhead(target: Target, rank: RankPrediction) -> int:
+    """What a process holds besides the tensors of the peak."""
+    if target.kind == "cpu":
+        return rank.peak_bytes + _HOST_BYTES
+    shared = NCCL_BYTES if rank.layout.count > 1 else 0
+    return int(rank.peak_bytes * _MARGIN) + 2 * target.rules.workspace_bytes + target.context_bytes + shared
 
 
 def _budgets(request: PlanRequest) -> list[int]:
@@ -455,6 +476,27 @@ def _verify(
             f"{format_bytes(total)} with the allocator's fragmentation"
         )
     return None, None, events
+
+
+def _explain_shared(
+    request: PlanRequest, models: Mapping[Variant, StepModel], candidates: Sequence[PlanCandidate]
+) -> PeakBreakdown | None:
+    """What each GPU holds with the fastest that fits on several, by formula."""
+    shared = [candidate for candidate in candidates if candidate.fits and candidate.layout != ONE_GPU]
+    best = min(shared, key=lambda candidate: candidate.step_seconds, default=None)
+    if best is None:
+        return None
+    model, target = models[best.variant], request.target
+    rows = RankRows(request.workload, request.model_config, request.workload.sample())
+    steps = request.split(best.strategy, model.batching, rows.find(count_shares(best.layout))[0])
+    return explain_rank(
+        RankShare(model, target.rates(best.variant.precision), steps),
+        best.layout,
+        label=best.variant.label,
+        total_bytes=best.total_bytes,
+        context_bytes=target.context_bytes,
+        fits=best.fits,
+    )
 
 
 def _in_order(candidates: Sequence[PlanCandidate]) -> list[PlanCandidate]:

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from seqfit.model import family_of, find_blocks
@@ -27,7 +26,10 @@ from seqfit.parallel import choose_blockwise_above
 from seqfit.planning.cluster import RankWork
 from seqfit.planning.device_rules import DeviceRules
 from seqfit.planning.fake_step import FakeStep, StepSpec, build_meta_model
+from seqfit.planning.layout_memory import MemoryCurves, ShardSizes
+from seqfit.planning.layout_trace import EventIndex, ModelSizes, UnitIndex
 from seqfit.planning.memory import Memory, measure_steps
+from seqfit.planning.schedule import UnitSchedule
 from seqfit.planning.shape import Paths, Regime, Shape, choose_traced, find_regime
 from seqfit.planning.tape import KINDS, WEIGHTS, Tape
 from seqfit.planning.template import DifferentPaths, Template, fit_template
@@ -43,6 +45,7 @@ class RegimeModel:
 
     template: Template
     gradient_bytes: int  # of all trainable weights
+    _units: list[UnitIndex] = field(default_factory=list)  # built when it is first needed
 
     def peak_bytes(self, shape: Shape, *, single: bool) -> int:
         waiting = 0 if single or len(self.template.tape.parts) > 1 else self.gradient_bytes
@@ -59,6 +62,20 @@ class RegimeModel:
             category = self.template.tape.blocks[number].category
             sums[category] = sums.get(category, 0) + int(sizes[number])
         return sums
+
+    def curves(self, shape: Shape, *, single: bool, sizes: ShardSizes) -> MemoryCurves:
+        """Live bytes after each event, for layouts of several GPUs."""
+        index = self._index_single if single else self._index_all
+        return index.curves(self.template.sizes(shape), self.gradient_bytes, sizes)
+
+    def schedule(self, shape: Shape, rates: Rates, sizes: ModelSizes, *, halves: bool) -> UnitSchedule:
+        """The model's units in the order of their work, with their shares of a micro-batch's time."""
+        template, at = self.template, self.template.values(shape)
+        matrices = (template.kernel_flops, template.kernel_bytes, template.kernel_calls)
+        flops, moved_bytes, calls = (np.maximum(matrix @ at, 0) for matrix in matrices)
+        if not self._units:
+            self._units.append(UnitIndex(template.tape, template.sizes(shape), sizes, halves=halves))
+        return self._units[0].schedule(kernel_seconds(flops, moved_bytes, calls, self._kinds, rates))
 
     def seconds(self, shapes: Sequence[Shape], rates: Rates) -> npt.NDArray[np.float64]:
         """[3, shape]: of a first micro-batch, of a later one, of the update."""
@@ -80,13 +97,26 @@ class RegimeModel:
 
     @cached_property
     def _events_single(self) -> npt.NDArray[np.int64]:
-        """Without the second micro-batch, and so without what only it would have left."""
+        return self._events_all[self._kept_single]
+
+    @cached_property
+    def _kept_single(self) -> npt.NDArray[np.int64]:
+        """The events without the second micro-batch, and so without what only it would have left."""
         tape = self.template.tape
         if len(tape.parts) == 1:
-            return self._events_all
+            return np.arange(len(tape.events))
         left = {event for event in tape.part(1) if event >= 0}
-        events = [*tape.events[: tape.parts[1]], *tape.events[tape.update_from :]]
-        return np.array([event for event in events if event >= 0 or ~event not in left], dtype=np.int64)
+        places = [*range(tape.parts[1]), *range(tape.update_from, len(tape.events))]
+        events = tape.events
+        return np.array([place for place in places if events[place] >= 0 or ~events[place] not in left], dtype=np.int64)
+
+    @cached_property
+    def _index_all(self) -> EventIndex:
+        return EventIndex(self.template.tape, None)
+
+    @cached_property
+    def _index_single(self) -> EventIndex:
+        return EventIndex(self.template.tape, self._kept_single)
 
     @cached_property
     def _kinds(self) -> npt.NDArray[np.int64]:
@@ -109,12 +139,9 @@ class StepModel:
 
     def __init__(self, fake: FakeStep, first: Shape) -> None:
         model = build_meta_model(fake.spec)
-        block_bytes = [_size_of(block) for block in find_blocks(model, "a plan").values()]
         self.batching = fake.batching
-        self.largest_block_bytes = max(*block_bytes, _size_of(model.get_input_embeddings()))  # FSDP gathers it at once
-        self.in_blocks_bytes = sum(block_bytes)
-        weights = [weight for weight in model.parameters() if weight.requires_grad]
-        self.gradient_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
+        self.sizes = ModelSizes.of(model, list(find_blocks(model, "a plan").values()))
+        self._state_width = int(model.config.get_text_config(decoder=True).hidden_size)
         self._fake: FakeStep | None = fake
         self._spec, self._paths = fake.spec, find_paths(fake.spec, model)
         self._change: Callable[[Template], Template] | None = None
@@ -131,6 +158,10 @@ class StepModel:
         return self._first.template
 
     @property
+    def gradient_bytes(self) -> int:
+        return self.sizes.gradients
+
+    @property
     def weight_bytes(self) -> int:
         """As the device stores them."""
         return sum(block.bytes for block in self.template.tape.blocks if block.category == WEIGHTS)
@@ -144,16 +175,26 @@ class StepModel:
         calls = float(np.maximum(self.template.kernel_calls[is_update] @ at, 0).sum())
         update_seconds = moved_bytes / rates.update_bytes_per_second + calls * rates.call_seconds
         # Blocks are sent as they are used; embeddings and heads in fp32, as one process looks up and sums in it.
-        saved_bytes = self.in_blocks_bytes // 2 if self._spec.precision == "bf16" else 0
+        halves = self._halves
+        first = max(steps[0], key=lambda shape: shape.real_tokens)
         return RankWork(
             batch_seconds=step_seconds - update_seconds,
             update_seconds=update_seconds,
             micro_batches=sum(map(len, steps)) / len(steps),
-            weight_bytes=self.weight_bytes - saved_bytes,
+            weight_bytes=self.weight_bytes - (self.sizes.in_blocks // 2 if halves else 0),
             gradient_bytes=self.gradient_bytes,
             blocks=count_layers(self._spec.model_config.config) + 1,
             stored_weight_bytes=self.weight_bytes,
+            schedule=self._near(first).schedule(first, rates, self.sizes, halves=halves),
+            state_bytes=first.real_tokens * self._state_width * 4,
         )
+
+    def curves(self, shape: Shape, *, single: bool) -> MemoryCurves:
+        return self._of(shape).curves(shape, single=single, sizes=self.sizes.shard_sizes(halves=self._halves))
+
+    @property
+    def _halves(self) -> bool:
+        return self._spec.precision == "bf16"
 
     def changed(self, change: Callable[[Template], Template]) -> StepModel:
         """The same with a rule for all templates, including those of later regimes."""
@@ -285,10 +326,6 @@ def model_step(fake: FakeStep, steps: Sequence[Sequence[Shape]]) -> StepModel:
     shapes = [shape for step in steps for shape in step]
     largest = max(shapes, key=lambda shape: (max(shape.sources), shape.real_tokens))
     return StepModel(fake, largest)
-
-
-def _size_of(module: nn.Module) -> int:
-    return sum(weight.numel() * weight.element_size() for weight in module.parameters())
 
 
 def _span_at(tape: Tape, event: int) -> int:

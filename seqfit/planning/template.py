@@ -126,7 +126,7 @@ def collapse(tape: Tape) -> Tape:
     for kernel in tape.kernels:
         kernels.setdefault(kernel.span, []).append(kernel)
     for number, (span, events) in enumerate(tape.span_events()):
-        collapsed.mark(span.phase, span.name)
+        collapsed.mark(span.phase, span.name, span.layer)
         if span.first_event in tape.parts:
             collapsed.parts.append(len(collapsed.events))
         if span.first_event == tape.update_from:

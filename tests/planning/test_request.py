@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -40,13 +41,13 @@ ALLOWED: list[tuple[str, list[str]]] = [("rtx3090", ["bf16"]), ("rtx3090", list(
 
 @pytest.fixture(scope="module", autouse=True)
 def _traced_once() -> Iterator[None]:
-    """One trace stands for all variants: what is listed does not depend on its figures."""
-    known: list[StepModel] = []
+    """One trace of a model stands for all variants: what is listed does not depend on its figures."""
+    known: dict[str | None, StepModel] = {}
 
     def trace(request: PlanRequest, variant: Variant) -> StepModel:
-        if not known:
-            known.append(trace_variant(request, variant))
-        return known[0]
+        if request.model.path not in known:
+            known[request.model.path] = trace_variant(request, variant)
+        return known[request.model.path]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("seqfit.planning.search.trace_variant", trace)
@@ -153,8 +154,13 @@ def test_the_question_and_a_first_answer_come_before_the_search_ends(make_recipe
     assert "RTX 3090: the recipe's strategy fits, " in stated
 
 
-def test_where_nothing_fits_the_fewest_gpus_that_hold_it_are_found(make_recipe: Callable[..., Recipe]) -> None:
-    recipe = make_recipe(allow=[])
+def test_where_nothing_fits_the_fewest_gpus_that_hold_it_are_found(
+    make_recipe: Callable[..., Recipe], tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    config = json.loads((tiny_model("t5") / "config.json").read_text())
+    wide = {**config, "d_model": 2048, "d_kv": 64, "num_heads": 32, "d_ff": 8192}  # NCCL's buffers weigh little then
+    (tmp_path / "config.json").write_text(json.dumps(wide))
+    recipe = make_recipe(allow=[], model={"path": str(tmp_path)})
     target = card_target(find_card("rtx3090"), 1)
     least = min(one.predicted_bytes for one in make_plan(recipe, target, SHORT).strategies)
     report = make_plan(recipe, replace(target, capacity_bytes=least - 1000), SHORT)

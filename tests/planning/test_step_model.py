@@ -23,9 +23,9 @@ def test_a_step_is_its_batch_and_its_update(make_request: Any) -> None:
     assert full.update_seconds > 7 * model.gradient_bytes / rates.update_bytes_per_second
     assert full.micro_batches == 4  # of two examples with 72 tokens each
     assert (full.weight_bytes, full.gradient_bytes) == (model.weight_bytes, model.gradient_bytes)
-    assert 0 < model.in_blocks_bytes < full.weight_bytes
+    assert 0 < model.sizes.in_blocks < full.weight_bytes
     assert half.stored_weight_bytes == full.stored_weight_bytes == full.weight_bytes
-    assert half.weight_bytes == full.weight_bytes - model.in_blocks_bytes // 2
+    assert half.weight_bytes == full.weight_bytes - model.sizes.in_blocks // 2
     assert full.blocks == 5
 
 
