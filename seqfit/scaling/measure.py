@@ -40,6 +40,8 @@ WARM_UP = 2  # steps of every group, not measured
 MISTAKE = ".mistake"  # suffix of a rank's file with an error for the user
 ONE_PROCESS = ("single", 1)  # the group that all others are compared with
 BUFFER_BYTES = 8 * 2**20  # of the all-reduce that measures the link
+UNIT_WIDTH = 460  # of the ten weights of a unit that measures FSDP
+UNIT_BYTES = 10 * UNIT_WIDTH**2 * 4
 _MOST_PROCESSES = 1024
 _GRACE_SECONDS = 5.0  # for other ranks to report, too, after one has failed
 _SHOWN_LINES = 20
@@ -77,6 +79,8 @@ class RankFigures:
     probe_seconds: float  # of arithmetic on all ranks at once; 0 on a GPU, where each has its own
     reduce_seconds: float  # of an all-reduce of BUFFER_BYTES
     small_reduce_seconds: float  # of an all-reduce of one number
+    small_unit_seconds: float = 0.0  # of what FSDP adds for a unit of hardly any bytes; 0 on a GPU and of one process
+    large_unit_seconds: float = 0.0  # and for one of UNIT_BYTES
 
 
 @dataclass(frozen=True)

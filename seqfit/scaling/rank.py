@@ -25,12 +25,15 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from seqfit.data import GlobalBatch
 from seqfit.errors import SeqfitError
 from seqfit.parallel import World, join_world
-from seqfit.scaling.measure import BUFFER_BYTES, MISTAKE, WARM_UP, RankFigures
+from seqfit.scaling.measure import BUFFER_BYTES, MISTAKE, UNIT_WIDTH, WARM_UP, RankFigures
 from seqfit.step import StepClock
 from seqfit.system import read_queued_seconds
 from seqfit.telemetry import read_peak_bytes
@@ -38,6 +41,8 @@ from seqfit.training import SilentView, TrainingSetup, build_setup, resolve_reci
 from seqfit.validation import load_checked_recipe
 
 _TRIES = 7
+_UNITS, _WEIGHTS_PER_UNIT = 4, 10  # of the model that measures FSDP; a T5 block has 8 to 13 weights
+_SMALL_WIDTH, _LARGE_WIDTH = 8, UNIT_WIDTH
 _PRODUCT_WIDTH, _PRODUCTS, _STREAM_BYTES = 512, 6, 32 * 2**20
 
 
@@ -82,6 +87,8 @@ def measure_rank(job: TrainingSetup, world: World, first: int, steps: int) -> Ra
         probe_seconds=_measure_all_at_once(world, _compute) if on_cpu else 0.0,
         reduce_seconds=_measure_all_at_once(world, partial(_reduce, world, device, BUFFER_BYTES)),
         small_reduce_seconds=_measure_all_at_once(world, partial(_reduce, world, device, 4)),
+        small_unit_seconds=_measure_unit(world, _SMALL_WIDTH) if on_cpu and world.size > 1 else 0.0,
+        large_unit_seconds=_measure_unit(world, _LARGE_WIDTH) if on_cpu and world.size > 1 else 0.0,
     )
 
 
@@ -147,6 +154,26 @@ def _reduce(world: World, device: torch.device, size_bytes: int) -> None:
     """One all-reduce. The last line waits for the device."""
     buffer = torch.zeros(max(1, size_bytes // 4), device=device)
     float(world.all_reduce_sum(buffer)[0])
+
+
+def _measure_unit(world: World, width: int) -> float:
+    """What FSDP adds to one forward and backward for each of its units: hooks, copies, two gathers and a scatter."""
+    mesh = init_device_mesh("cpu", (world.size,))
+    seconds = []
+    for is_sharded in (False, True):
+        layers = [nn.Linear(width, width, bias=False) for _ in range(_UNITS * _WEIGHTS_PER_UNIT)]
+        units = [nn.Sequential(*layers[start::_UNITS]) for start in range(_UNITS)]
+        model = nn.Sequential(*units)
+        for part in (*units, model) if is_sharded else ():
+            fully_shard(part, mesh=mesh)
+        rows = torch.ones(1, width, requires_grad=True)
+        seconds.append(_measure_all_at_once(world, partial(_run_units, model, rows)))
+    return max(0.0, seconds[1] - seconds[0]) / _UNITS
+
+
+def _run_units(model: nn.Module, rows: torch.Tensor) -> None:
+    model(rows).sum().backward()
+    model.zero_grad()
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ from seqfit.recipe import Recipe
 from seqfit.scaling.measure import (
     BUFFER_BYTES,
     ONE_PROCESS,
+    UNIT_BYTES,
     WARM_UP,
     Group,
     RankFigures,
@@ -199,6 +200,10 @@ def find_places(found: _Found) -> list[ScalingPlace]:
         repeats = [ranks for (_, of), group in found.items() if of == count for ranks in group]
         small_reduce_seconds = _median(repeats, "small_reduce_seconds")
         link = fit_ring_link(BUFFER_BYTES, count, _median(repeats, "reduce_seconds"), small_reduce_seconds)
+        small, large = (_median(repeats, f"{size}_unit_seconds") for size in ("small", "large"))
+        if small:  # a unit's seconds grow with its bytes
+            rate = UNIT_BYTES / max(large - small, 0.1 * large)
+            link = replace(link, unit_seconds=small, unit_bytes_per_second=rate)
         slower = _median(repeats, "probe_seconds") / single_seconds if single_seconds else 1.0
         places.append(ScalingPlace(count, link, slower))
     return places

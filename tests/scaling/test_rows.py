@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from seqfit.planning.cluster import Link
-from seqfit.scaling.measure import BUFFER_BYTES, ONE_PROCESS, RankFigures
+from seqfit.scaling.measure import BUFFER_BYTES, ONE_PROCESS, UNIT_BYTES, RankFigures
 from seqfit.scaling.report import (
     ScalingPlace,
     build_rows,
@@ -92,6 +92,17 @@ def test_a_place_is_found_from_all_groups_of_its_size() -> None:
     (place,) = find_places({ONE_PROCESS: [[ONE]], ("ddp", 2): [ddp], ("fsdp", 2): [fsdp]})
     assert place.slower == pytest.approx(1.2)
     assert place.link.bytes_per_second == pytest.approx(BUFFER_BYTES / 0.008)
+
+
+def test_what_fsdp_adds_is_predicted_from_what_it_added_to_small_and_large_units() -> None:
+    fsdp = [replace(rank, reduce_seconds=1.0, small_unit_seconds=0.002, large_unit_seconds=0.012) for rank in TWO]
+    (place,) = find_places({ONE_PROCESS: [[ONE]], ("fsdp", 2): [fsdp]})
+    assert place.link.unit_seconds == 0.002
+    assert place.link.unit_bytes_per_second == pytest.approx(UNIT_BYTES / 0.010)
+    found = predict_group("fsdp", [fsdp], [[ONE]], replace(place, slower=1.0), hides=False)
+    # 13 units in 2 micro-batches, each for its hooks and copies, and 10**8 bytes in each of them; the update is shared.
+    communication = 2 * (13 * 0.002 + 10**8 / place.link.unit_bytes_per_second)
+    assert found.step_seconds == pytest.approx(0.9 / 2 + 0.1 / 2 + communication, rel=1e-3)
 
 
 def test_rows_keep_the_order_of_the_groups_and_one_process_is_not_predicted() -> None:
