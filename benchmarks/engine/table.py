@@ -87,8 +87,9 @@ def format_row(answer: Answer) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def update_readme(readme: Path, table: str) -> None:
-    """Replaces what is between the markers."""
-    before, rest = readme.read_text("utf-8").split(BEGIN)
-    _, after = rest.split(END)
-    readme.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", "utf-8")
+def update_readme(readme: Path, table: str, name: str = "table") -> None:
+    """Replaces what is between the markers of this name."""
+    begin, end = BEGIN.replace("table", name), END.replace("table", name)
+    before, rest = readme.read_text("utf-8").split(begin)
+    _, after = rest.split(end)
+    readme.write_text(f"{before}{begin}\n{table}\n{end}{after}", "utf-8")
