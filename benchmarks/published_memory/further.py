@@ -1,7 +1,7 @@
 """The further published figures, in the words of a recipe, a strategy and a layout; assumed once for each source.
 
-In: published_memory_2.csv. Out: `FurtherRow`s with a `Step`, the layout and the GPU. Rows that cannot be told in these
-words (another framework, a head that seqfit lacks) have no step.
+In: published_memory_2.csv. Out: `FurtherRow`s with a `Step`, the layout and the GPU. Rows that cannot be
+described in these words (another framework, a head that seqfit lacks) have no step.
 
     lammem-8xA40-large-fp32-b18     bert-large, 18 of 384 tokens, fp32, ddp x 8 on an A40: nvidia-smi 31,234 MiB
     philfit-xxl-a10gx4-off          flan-t5-xxl, 24 of 512 and 136, bf16, fsdp x 4 with offload: "fits" on an A10G
@@ -53,16 +53,16 @@ FLASHT5 = Source(
     "2.1",
     None,
     "loop",
-    "max_memory_allocated in units of 1,000 MiB, as the repository's benchmark computes it; forward and backward of "
-    "weights in 16 bits without an optimizer",
+    "max_memory_allocated in units of 1,000 MiB, as the repository's benchmark computes it; bf16 by autocast; forward "
+    "and backward without an optimizer",
 )
 NOTEBOOK = Source(
     "a notebook on FLAN-T5 with DeepSpeed",
     "2.0",
     _CONTEXT,
     "loop",
-    "ZeRO-3 with offload is fsdp with offload; gradient checkpointing of every block, the script's default; context as "
-    "on the V100; all logits at once",
+    "ZeRO-3 with offload is fsdp with offload; bf16 is DeepSpeed's: weights and activations in 16 bits; gradient "
+    "checkpointing of every block, the script's default; context as on the V100; all logits at once",
 )
 _XXL = {"d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64, "vocab_size": 32128}
 
@@ -123,7 +123,11 @@ def _read(row: dict[str, str]) -> FurtherRow:
 
 def _describe(made: FurtherRow, row: dict[str, str]) -> FurtherRow:
     source, count = _find_source(row["id"]), int(row["num_gpus"])
-    in_16_bits = "O2" in row["precision"] or row["id"].startswith(("fit-ds", "fat5"))
+    in_16_bits = (
+        "O2" in row["precision"]
+        or row["id"].startswith("fit-ds")
+        or (source is NOTEBOOK and row["precision"] == "bf16")
+    )
     offloads = "offload" in row["optimizer"]
     layout = GpuLayout("offload" if offloads else "ddp", count) if count > 1 else ONE_GPU
     target = row["tgt_len"].rpartition(">")[2]  # 129->136: padded to a multiple of 8
