@@ -61,8 +61,8 @@ class Rates:
 
 
 def rates_of_card(card: Card, precision: str) -> Rates:
-    """fp32 means TF32 nowhere: torch leaves it off for products."""
-    full = card.rate("fp32")[0]
+    """fp32 does not mean TF32, which torch leaves off for products; tf32 is for published runs that had it on."""
+    full = card.rate("tf32" if precision == "tf32" else "fp32")[0]
     half = card.rate("bf16" if precision == "bf16" else "fp16")[0]
     return Rates(
         source=f"data sheet of {card.name}, reduced to what kernels usually reach",
