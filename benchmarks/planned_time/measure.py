@@ -5,8 +5,8 @@
     python benchmarks/planned_time/measure.py --unseen            # the twelve cases of unseen.py, to be measured once
     python benchmarks/planned_time/measure.py table               # README.md from existing results
 
-In: nothing. Out: results/steps.jsonl (of the unseen cases unseen.jsonl) with the rates and a line for each case, and the
-table. A calibration as `seqfit plan --calibrate` makes it is stored in a folder of this run's own; each case is
+In: nothing. Out: results/steps.jsonl (of the unseen cases unseen.jsonl) with the rates and a line for each case, and
+the table. A calibration as `seqfit plan --calibrate` makes it is stored in a folder of this run's own; each case is
 predicted with it and then measured, both in fresh processes with the same number of threads.
 """
 

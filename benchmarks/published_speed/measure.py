@@ -17,7 +17,6 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from transformers import PreTrainedModel
 
 from benchmarks.engine.table import update_readme
 from benchmarks.published_speed.rows import Row, find_pairs, list_counted, read_rows
-from seqfit.hardware import load_cards
+from seqfit.hardware import Achieved, load_cards
 from seqfit.model import ModelConfig
 from seqfit.planning.cluster import ONE_GPU, Cluster, GpuLayout
 from seqfit.planning.device_rules import rules_for
@@ -71,14 +70,14 @@ def main() -> None:
     update_readme(HERE / "README.md", table)
 
 
-def predict_step_seconds(row: Row) -> float:
+def predict_step_seconds(row: Row, achieved: Achieved | None = None) -> float:
     """Of a global batch."""
-    rates = find_rates(row)
+    rates = find_rates(row, achieved)
     model = build_step_model(row)
     steps = [[find_shape(row)] * row.accumulation]
     work = model.rank_work(steps, float(model.step_seconds(steps, rates)[0]), rates)
     if row.precision == "fp16-weights":  # its optimizer updates fp32 copies
-        full = _trace(row.model, row.head, "fp32", row.optimizer, row.recompute, False, find_shape(row))
+        full = build_step_model(replace(row, precision="fp32"))
         update = full.rank_work(steps, float(full.step_seconds(steps, rates)[0]), rates).update_seconds
         work = replace(work, update_seconds=update)
     card = load_cards()[row.gpu]
@@ -87,8 +86,9 @@ def predict_step_seconds(row: Row) -> float:
     return seconds
 
 
-def find_rates(row: Row) -> Rates:
-    return rates_of_card(load_cards()[row.gpu], {"fp16-weights": "fp16"}.get(row.precision, row.precision))
+def find_rates(row: Row, achieved: Achieved | None) -> Rates:
+    precision = {"fp16-weights": "fp16"}.get(row.precision, row.precision)
+    return rates_of_card(load_cards()[row.gpu], precision, achieved)
 
 
 def find_shape(row: Row) -> Shape:
@@ -97,53 +97,49 @@ def find_shape(row: Row) -> Shape:
     return uniform(row.examples, row.source_tokens, row.target_tokens, packed=False)
 
 
-def build_step_model(row: Row) -> StepModel:
-    return _trace(row.model, row.head, row.precision, row.optimizer, row.recompute, row.compiled, find_shape(row))
-
-
 _traced: dict[tuple[object, ...], StepModel] = {}
 
 
-def _trace(
-    model: str, head: str, precision: str, optimizer: str, recompute: str, compiled: bool, shape: Shape
-) -> StepModel:
-    """Once for all micro-batches of several examples, and once for one."""
-    traced = "fp32" if precision in ("tf32", "fp32") else precision
-    key = (model, head, traced, optimizer, recompute, compiled, shape.examples == 1)
+def build_step_model(row: Row) -> StepModel:
+    """Traced once for all micro-batches of several examples of a length, and once for one."""
+    precision = "fp32" if row.precision == "tf32" else row.precision
+    described = (row.model, row.head, row.source.dropout, precision, row.optimizer, row.recompute, row.compiled)
+    key = (*described, row.source_tokens, row.target_tokens, row.examples == 1)
     if key not in _traced:
-        _traced[key] = StepModel(FakeStep(build_subject(model, head, traced, optimizer, recompute, compiled)), shape)
+        _traced[key] = StepModel(FakeStep(build_subject(row)), find_shape(row))
     return _traced[key]
 
 
-def build_subject(model: str, head: str, precision: str, optimizer: str, recompute: str, compiled: bool) -> StepSpec:
+def build_subject(row: Row) -> StepSpec:
     """A row in the words of a recipe and a strategy: what everybody ran, padded batches and eager attention."""
-    kind = "text-to-text" if head == "text" else "classifier"
-    recipe = ModelRecipe.model_validate({"name": model, "kind": kind, "weights": "random"})
-    model_config = _load_config(model, kind)
-    if precision == "fp16-weights":
+    recipe = _describe_model(row)
+    model_config = ModelConfig.load(recipe, may_be_known=True)
+    if row.precision == "fp16-weights":
         model_config = HalfWeights(model_config.config, model_config.raw, model_config.auto)
+    kernel = "auto" if row.optimizer == "adafactor" else "loop" if row.optimizer in LOOP else "fused"
     strategy = {
         "batching": "padded",
         "attention": "eager",
         "loss": "full",
-        "recompute": recompute,
-        "optimizer_kernel": "auto" if optimizer == "adafactor" else "loop" if optimizer in LOOP else "fused",
-        "compile": compiled,
+        "recompute": row.recompute,
+        "optimizer_kernel": kernel,
+        "compile": row.compiled,
     }
+    optimizer = "adafactor" if row.optimizer == "adafactor" else "adamw"
     return StepSpec(
         model_config=model_config,
         model=recipe,
-        train=TrainRecipe.model_validate({"optimizer": {"name": "adafactor" if optimizer == "adafactor" else "adamw"}}),
+        train=TrainRecipe.model_validate({"optimizer": {"name": optimizer}}),
         strategy=Strategy.model_validate(strategy),
-        precision="fp32" if precision == "fp16-weights" else precision,
+        precision=row.precision if row.precision in ("bf16", "fp16") else "fp32",
         rules=rules_for("gpu", torch_version="1.13"),
     )
 
 
-@cache
-def _load_config(model: str, kind: str) -> ModelConfig:
-    recipe = ModelRecipe.model_validate({"name": model, "kind": kind, "weights": "random"})
-    return ModelConfig.load(recipe, may_be_known=True)
+def _describe_model(row: Row) -> ModelRecipe:
+    kind = "text-to-text" if row.head == "text" else "classifier"
+    fields = {"name": row.model, "kind": kind, "weights": "random", "dropout": row.source.dropout}
+    return ModelRecipe.model_validate(fields)
 
 
 def describe(row: Row) -> Result:

@@ -50,6 +50,7 @@ class Source:
     source_tokens: int | None
     target_tokens: int | None
     total_examples: int | None
+    dropout: float | None  # None: the model's own
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ def _read_source(name: str, fields: Mapping[str, Any]) -> Source:
         fields.get("source_tokens"),
         fields.get("target_tokens"),
         fields.get("total_examples"),
+        fields.get("dropout"),
     )
 
 

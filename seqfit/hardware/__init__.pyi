@@ -1,3 +1,5 @@
+from seqfit.hardware.achieved import Achieved as Achieved
+from seqfit.hardware.achieved import load_achieved as load_achieved
 from seqfit.hardware.cards import Card as Card
 from seqfit.hardware.cards import GpuChoice as GpuChoice
 from seqfit.hardware.cards import find_card as find_card

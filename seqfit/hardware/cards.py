@@ -68,6 +68,7 @@ class Card:
     pcie: str
     fabric: Fabric | None
     multiprocessors: int
+    watts: int
     devices: int
     source: str
 
@@ -126,6 +127,7 @@ def _build_card(key: str, row: Mapping[str, Any]) -> Card:
         pcie=row["pcie"],
         fabric=fabric and Fabric(fabric["kind"], fabric["gb"] * 1e9, fabric.get("bridge", False)),
         multiprocessors=row["sms"],
+        watts=row["watts"],
         devices=row.get("devices", 1),
         source=row["source"],
     )

@@ -43,6 +43,7 @@ from seqfit.planning.timing import check_time_limit
 _LAST_NUMBER = 2**60
 _SAME = object()  # the layer of the node before
 _WITHOUT_KERNEL = ("detach", "alias", "lift_fresh", "_unsafe_view", "_record_function")
+_WITHOUT_GPU_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 
 
 class TapeRecorder(TorchDispatchMode):
@@ -74,6 +75,7 @@ class TapeRecorder(TorchDispatchMode):
         self._watched: dict[int, weakref.ref[Any]] = {}
         self._held: dict[int, list[int]] = {}  # block -> blocks that a device keeps as long as it
         self._late: set[int] = set()  # blocks that torch has freed, but the device's rule keeps
+        self._masks: set[int] = set()  # blocks of dropout's masks
         # A gradient's block, and the event that allocated its sum with another.
         self._sum: tuple[int, int] | None = None
         self._waits_for_end = False  # a backward is due, and no callback for its end is registered yet
@@ -197,13 +199,38 @@ class TapeRecorder(TorchDispatchMode):
             events.insert(taken_at, ~first)
 
     def _note_kernel(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        inputs, outputs = _tensors_of(args), _tensors_of(output)
+        if self._is_fused(name, inputs):
+            return
         count = flop_registry.get(func._overloadpacket)
         flops = int(count(*args, **kwargs, out_val=output)) if count is not None else 0
-        tensors = [*_tensors_of(args), *_tensors_of(output)]
-        moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
-        shares = self._find_shares([*args, output]) if self.phase == "update" and self._layers else ()
-        self.tape.kernels.append(KernelCost(name, len(self.tape.spans) - 1, dtype, flops, moved, shares=shares))
+        if name == "embedding":
+            inputs[0] = outputs[0]  # as many rows of the table are read as are written
+        sizes = tuple(map(self._moved_bytes, [*inputs, *outputs]))
+        dtype = str((*inputs, *outputs)[0].dtype).removeprefix("torch.") if sizes else ""
+        is_update = self.phase == "update"
+        shares = self._find_shares([*args, output]) if is_update and self._layers else ()
+        each = () if is_update else sizes
+        span = len(self.tape.spans) - 1
+        self.tape.kernels.append(KernelCost(name, span, dtype, flops, sum(sizes), shares=shares, tensors=each))
+
+    def _is_fused(self, name: str, inputs: list[torch.Tensor]) -> bool:
+        """Whether another kernel does it on this device, or none.
+
+        CUDA's dropout is one kernel, which reads its input and writes the output and the mask (native_dropout); on a
+        CPU a mask is filled and scaled before the input is multiplied by it.
+        """
+        if self.rules.dropout_mask_bytes is None:
+            return False
+        number = self._numbers.get(_storage_key(inputs[0])) if inputs else None
+        if name == "bernoulli_" and number is not None:
+            self._masks.add(number)
+        return name in _WITHOUT_GPU_KERNEL or (name in ("bernoulli_", "div_") and number in self._masks)
+
+    def _moved_bytes(self, tensor: torch.Tensor) -> int:
+        is_mask = bool(self._masks) and self._numbers.get(_storage_key(tensor)) in self._masks
+        each = self.rules.dropout_mask_bytes if is_mask else None
+        return tensor.numel() * (each or tensor.element_size())
 
     def _find_shares(self, values: list[Any]) -> Shares:
         """Elements of lists belong to the layers of the first list's: `_foreach_sub_(steps, [found, found, ...])`."""

@@ -31,9 +31,9 @@ from seqfit.planning.layout_trace import EventIndex, ModelSizes, UnitIndex
 from seqfit.planning.memory import Memory, measure_steps
 from seqfit.planning.schedule import UnitSchedule
 from seqfit.planning.shape import Paths, Regime, Shape, choose_traced, find_regime
-from seqfit.planning.tape import KINDS, WEIGHTS, Tape
+from seqfit.planning.tape import WEIGHTS, Tape
 from seqfit.planning.template import DifferentPaths, Template, fit_template
-from seqfit.planning.timing import Rates, check_time_limit, kernel_seconds, kinds_of
+from seqfit.planning.timing import Rates, check_time_limit, kernel_seconds, kinds_of, part_seconds
 
 _LIKELY = 4  # micro-batches with the most tokens, or the longest source, that may decide the peak
 _OTHER_PATH = 1.5  # what another path through attention may take more: kept scores against recomputed ones
@@ -84,7 +84,8 @@ class RegimeModel:
         matrices = (template.kernel_flops, template.kernel_bytes, template.kernel_calls)
         flops, moved_bytes, calls = (np.maximum(matrix @ at, 0) for matrix in matrices)
         seconds = kernel_seconds(flops, moved_bytes, calls, self._kinds, rates)  # [kernel, shape]
-        return np.array([seconds[part].sum(0) for part in self._parts])
+        each = [part_seconds(seconds[part], calls[part], rates.host_call_seconds) for part in self._parts]
+        return np.array(each)
 
     def _live_bytes(self, shape: Shape, *, single: bool) -> npt.NDArray[np.float64]:
         sizes = self.template.sizes(shape)
@@ -169,11 +170,7 @@ class StepModel:
     def rank_work(self, steps: Sequence[Sequence[Shape]], step_seconds: float, rates: Rates) -> RankWork:
         """Of steps of these micro-batches, which take so long on average."""
         # The optimizer's kernels stream through all weights whatever the micro-batch.
-        is_update = kinds_of(self.template.tape) == KINDS.index("update")
-        at = self.template.values(steps[0][0])
-        moved_bytes = float(np.maximum(self.template.kernel_bytes[is_update] @ at, 0).sum())
-        calls = float(np.maximum(self.template.kernel_calls[is_update] @ at, 0).sum())
-        update_seconds = moved_bytes / rates.update_bytes_per_second + calls * rates.call_seconds
+        update_seconds = float(self._near(steps[0][0]).seconds([steps[0][0]], self._compiled(rates))[2, 0])
         # Blocks are sent as they are used; embeddings and heads in fp32, as one process looks up and sums in it.
         halves = self._halves
         first = max(steps[0], key=lambda shape: shape.real_tokens)
@@ -236,6 +233,7 @@ class StepModel:
 
     def step_seconds(self, steps: Sequence[Sequence[Shape]], rates: Rates) -> npt.NDArray[np.float64]:
         """Of each step, with its micro-batches. A regime that was not traced takes the time of a similar one."""
+        rates = self._compiled(rates)
         shapes = [shape for step in steps for shape in step]
         seconds = np.zeros((3, len(shapes)))
         groups: dict[int, list[int]] = {}
@@ -259,6 +257,9 @@ class StepModel:
         self.largest(steps)  # so that what decides is traced in its own regime
         tapes = [[self._near(shape).template.at(shape) for shape in step] for step in steps]
         return measure_steps(tapes, rules, context_bytes=context_bytes, capacity_bytes=capacity_bytes)
+
+    def _compiled(self, rates: Rates) -> Rates:
+        return rates.compiled if self._spec.strategy.compile else rates
 
     def _of(self, shape: Shape) -> RegimeModel:
         regime = find_regime(shape, self._paths)

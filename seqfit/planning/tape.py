@@ -60,6 +60,7 @@ class KernelCost:
     bytes: int  # read and written
     calls: int = 1
     shares: Shares = ()  # of these bytes, where one operation goes over the weights of all layers
+    tensors: tuple[int, ...] = ()  # these bytes by tensor, each of which is one product of dimensions
 
     @property
     def kind(self) -> str:

@@ -107,15 +107,32 @@ def fit_template(shapes: Sequence[Shape], tapes: Sequence[Tape], paths: Paths = 
         if all(rows) and [block.shape for block in blocks] == expected and blocks[0].category in (LOSS, TEMPORARIES):
             block_bytes[number] = 0
             block_bytes[number, -1] = np.mean([block.bytes / count for block, count in zip(blocks, rows, strict=True)])
-    kernels = [np.array([[k.flops, k.bytes, k.calls] for k in tape.kernels], dtype=np.float64) for tape in tapes]
+    kernels = [np.array([[k.flops, k.calls] for k in tape.kernels], dtype=np.float64) for tape in tapes]
     return Template(
         tape=tapes[0],
         paths=paths,
         block_bytes=block_bytes,
         kernel_flops=solve(np.array([values[:, 0] for values in kernels])),
-        kernel_bytes=solve(np.array([values[:, 1] for values in kernels])),
-        kernel_calls=solve(np.array([values[:, 2] for values in kernels])),
+        kernel_bytes=_fit_bytes(tapes, solve),
+        kernel_calls=solve(np.array([values[:, 1] for values in kernels])),
     )
+
+
+def _fit_bytes(tapes: Sequence[Tape], solve: _Solver) -> _Matrix:
+    """[kernel, term]: the sum over the tensors that a kernel reads and writes, because each of them is one term.
+
+    From two shapes, the sum of a weight and an activation could as well be two activations, and would grow too fast.
+    """
+    pieces = [[kernel.tensors or (kernel.bytes,) for kernel in tape.kernels] for tape in tapes]
+    counts = [[*map(len, each)] for each in pieces]
+    if counts.count(counts[0]) < len(counts):
+        return solve(np.array([[kernel.bytes for kernel in tape.kernels] for tape in tapes], dtype=np.float64))
+    if not counts[0]:
+        return solve(np.zeros((len(tapes), 0)))
+    solved = solve(np.array([[size for sizes in each for size in sizes] for each in pieces], dtype=np.float64))
+    starts = np.cumsum([0, *counts[0][:-1]])
+    summed: _Matrix = np.add.reduceat(solved, starts, axis=0)
+    return summed
 
 
 def collapse(tape: Tape) -> Tape:

@@ -6,6 +6,11 @@ In: kernels with their FLOPs and bytes (of a tape or a template), and a device's
     mm              2e9        1e7       max(200 us, 10 us) + 5 us = 205 us
     add             -          3e7       30 us + 5 us              =  35 us
 
+A GPU works while its host issues what follows, so of a part of a step (a micro-batch, the update) the longer counts:
+
+    2,000 kernels of 8 us on the device, 12 us each on the host      24 ms: the device waits
+    2,000 kernels of 50 us                                           100 ms: the host is ahead
+
 Rates come from the hardware table, reduced to what kernels usually reach of it, or from a calibration on the machine
 itself (`calibrate`), which is far better. The time limit is checked by the code that takes the time:
 
@@ -26,16 +31,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.hardware import Card
+from seqfit.hardware import Achieved, Card, load_achieved
 from seqfit.planning.tape import KINDS, Tape
 
-# What well-shaped kernels reach of a data sheet's figures: published T5 and BERT training runs lie between 0.4 and 0.6
-# of the dense rate, copies between 0.75 and 0.85 of the bandwidth. Batched products of attention reach less.
-_PRODUCT_SHARE, _BATCHED_SHARE, _BANDWIDTH_SHARE = 0.55, 0.30, 0.80
 # FLOPs per byte from which a product's operands count as cached. T5's smallest, 512 x 512, has about 100; an adapter's
 # of rank 8 has 4, and takes as long as reading its operands does.
 _DENSE = 16
-_LAUNCH_SECONDS = 7e-6  # of an operation issued from Python without a graph
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,20 @@ class Rates:
     call_seconds: float
     step_seconds: float = 0.0  # of each step, whatever its size
     products_wait_for_memory: bool = True
+    product_seconds: float = 0.0  # of each product besides its arithmetic, on the device
+    host_call_seconds: float = 0.0  # to issue an operation while the device works on earlier ones
+    fused_share: float = 1.0  # of the traffic between products that torch.compile leaves
+
+    @property
+    def compiled(self) -> Rates:
+        """Of a compiled model: what lies between two products is one kernel, which reads and writes less."""
+        return replace(
+            self,
+            source=f"{self.source}, compiled",
+            bytes_per_second=self.bytes_per_second / self.fused_share,
+            call_seconds=self.call_seconds * self.fused_share,
+            host_call_seconds=self.host_call_seconds * self.fused_share,
+        )
 
     def slowed(self, factor: float, why: str) -> Rates:
         return replace(
@@ -57,24 +72,31 @@ class Rates:
             update_bytes_per_second=self.update_bytes_per_second / factor,
             call_seconds=self.call_seconds * factor,
             step_seconds=self.step_seconds * factor,
+            product_seconds=self.product_seconds * factor,
+            host_call_seconds=self.host_call_seconds * factor,
         )
 
 
-def rates_of_card(card: Card, precision: str) -> Rates:
+def rates_of_card(card: Card, precision: str, achieved: Achieved | None = None) -> Rates:
     """fp32 does not mean TF32, which torch leaves off for products; tf32 is for published runs that had it on."""
-    full = card.rate("tf32" if precision == "tf32" else "fp32")[0]
-    half = card.rate("bf16" if precision == "bf16" else "fp16")[0]
+    achieved = load_achieved() if achieved is None else achieved
+    full = achieved.product_rate(card, "tf32" if precision == "tf32" else "fp32")
+    half = max(full, achieved.product_rate(card, "bf16" if precision == "bf16" else "fp16"))
+    bandwidth = achieved.bandwidth(card)
     return Rates(
         source=f"data sheet of {card.name}, reduced to what kernels usually reach",
         flops_per_second={
-            "product": full * _PRODUCT_SHARE,
-            "half product": half * _PRODUCT_SHARE,
-            "batched product": full * _BATCHED_SHARE,
-            "half batched product": half * _BATCHED_SHARE,
+            "product": full,
+            "half product": half,
+            "batched product": full * achieved.batched_share,
+            "half batched product": half * achieved.batched_share,
         },
-        bytes_per_second=card.bandwidth_bytes_per_second * _BANDWIDTH_SHARE,
-        update_bytes_per_second=card.bandwidth_bytes_per_second * _BANDWIDTH_SHARE,
-        call_seconds=_LAUNCH_SECONDS,
+        bytes_per_second=bandwidth,
+        update_bytes_per_second=bandwidth,
+        call_seconds=achieved.kernel_us * 1e-6,
+        product_seconds=achieved.product_us * 1e-6,
+        host_call_seconds=achieved.host_us * 1e-6,
+        fused_share=achieved.fused_share,
     )
 
 
@@ -100,7 +122,7 @@ def kernel_seconds(
     kinds: npt.NDArray[np.int64],
     rates: Rates,
 ) -> npt.NDArray[np.float64]:
-    """Of each kernel; arrays are [kernel] or [kernel, shape]."""
+    """Of each kernel on the device; arrays are [kernel] or [kernel, shape]."""
     per_second = np.array([rates.flops_per_second.get(kind, np.inf) for kind in KINDS])[kinds]
     arithmetic = flops / (per_second if flops.ndim == 1 else per_second[:, None])
     is_update = _is(kinds, "update", like=flops)
@@ -108,7 +130,16 @@ def kernel_seconds(
     if not rates.products_wait_for_memory:
         is_thin = _is(kinds, "product", "half product", like=flops) & (flops < _DENSE * moved_bytes)
         traffic = np.where(_is(kinds, "other", "update", like=flops) | is_thin, traffic, 0.0)
+    arithmetic = arithmetic + np.where(flops > 0, calls * rates.product_seconds, 0.0)
     seconds: npt.NDArray[np.float64] = np.maximum(arithmetic, traffic) + calls * rates.call_seconds
+    return seconds
+
+
+def part_seconds(
+    kernels: npt.NDArray[np.float64], calls: npt.NDArray[np.float64], host_call_seconds: float
+) -> npt.NDArray[np.float64]:
+    """Of the kernels [kernel, shape] of a part of a step: the device's time, or the host's where it is longer."""
+    seconds: npt.NDArray[np.float64] = np.maximum(kernels.sum(0), calls.sum(0) * host_call_seconds)
     return seconds
 
 

@@ -54,6 +54,19 @@ def test_at_shapes_that_differ_in_everything_a_size_has_one_explanation() -> Non
         assert template.at(other).blocks[0].bytes == expected
 
 
+def test_what_a_kernel_reads_of_a_weight_does_not_grow_with_the_examples() -> None:
+    """Its bytes alone could as well be a sum of two activations; tensor by tensor each has one explanation."""
+    shapes = [uniform(2, 100, None, packed=False), uniform(3, 80, None, packed=False)]
+    tapes = []
+    for shape in shapes:
+        read, weight = 4 * shape.examples * shape.sources[0], 100_000
+        tapes.append(make_tape(read, ()))
+        tapes[-1].kernels[0] = KernelCost("mm", 0, "float32", 8, read + weight, tensors=(read, weight))
+    template = fit_template(shapes, tapes)
+    other = uniform(64, 100, None, packed=False)
+    assert (template.kernel_bytes @ template.values(other)).tolist() == pytest.approx([4 * 6400 + 100_000])
+
+
 def test_shapes_that_do_different_things_have_no_template() -> None:
     shapes = [uniform(2, 10, None, packed=True), uniform(3, 10, None, packed=True)]
     longer = make_tape(200, ())

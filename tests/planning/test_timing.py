@@ -9,7 +9,7 @@ import pytest
 from seqfit.hardware.cards import find_card
 from seqfit.planning.tape import KINDS, KernelCost, Tape, TapeSpan
 from seqfit.planning.target import fit_rates
-from seqfit.planning.timing import Rates, kernel_seconds, kinds_of, rates_of_card, sum_features
+from seqfit.planning.timing import Rates, kernel_seconds, kinds_of, part_seconds, rates_of_card, sum_features
 
 RATES = Rates("test", {"product": 1e13, "batched product": 1e12}, 1e12, 2e12, 5e-6)
 
@@ -27,6 +27,19 @@ def sum_seconds(tape: Tape) -> float:
 def test_a_kernel_takes_its_arithmetic_or_its_traffic_and_its_launch() -> None:
     tape = make_tape(KernelCost("mm", 0, "float32", int(2e9), int(1e7)), KernelCost("add", 0, "float32", 0, int(3e7)))
     assert sum_seconds(tape) == pytest.approx(205e-6 + 35e-6)
+
+
+def test_a_part_of_a_step_takes_what_the_device_or_the_host_takes() -> None:
+    """The example of the module: 2,000 kernels, issued in 12 us each."""
+    for device_seconds, expected in ((8e-6, 24e-3), (50e-6, 100e-3)):
+        assert part_seconds(np.full((2000, 1), device_seconds), np.ones((2000, 1)), 12e-6) == pytest.approx(expected)
+
+
+def test_a_compiled_model_moves_and_issues_less_between_its_products() -> None:
+    rates = replace(RATES, fused_share=0.5, host_call_seconds=1e-5).compiled
+    assert rates.bytes_per_second == 2 * RATES.bytes_per_second
+    assert (rates.call_seconds, rates.host_call_seconds) == (2.5e-6, 5e-6)
+    assert rates.flops_per_second == RATES.flops_per_second
 
 
 def test_a_product_of_little_arithmetic_waits_for_memory() -> None:
