@@ -29,10 +29,10 @@ from seqfit.hardware import Achieved, load_achieved
 BOUNDS = {
     "product_share": (0.80, 0.97),
     "feeding_tflops": (1.0, 12.0),
+    "last_wave": (0.0, 400.0),
     "batched_share": (0.10, 1.0),
     "bandwidth_share": (0.65, 0.92),
     "kernel_us": (1.5, 8.0),
-    "product_us": (0.0, 30.0),
     "host_us": (5.0, 25.0),
     "fused_share": (0.15, 1.0),
 }

@@ -45,7 +45,6 @@ APART = 0.05  # of two published figures whose order counts
 class Source:
     name: str
     url: str
-    torch_version: str
     assumed: str
     source_tokens: int | None
     target_tokens: int | None
@@ -132,7 +131,6 @@ def _read_source(name: str, fields: Mapping[str, Any]) -> Source:
     return Source(
         name,
         fields["url"],
-        fields.get("torch_version", ""),
         fields.get("assumed", ""),
         fields.get("source_tokens"),
         fields.get("target_tokens"),

@@ -1,9 +1,12 @@
 """What training reaches of a data sheet's rates, achieved.yaml: a card comes in, FLOP/s and bytes/s go out.
 
-Three laws with a few figures for all cards, because a figure per card could not be checked for most of them:
+Four laws with a few figures for all cards, because a figure per card could not be checked for most of them:
 
-    feeding   products need operands, which every multiprocessor can load only so fast: the higher its rate, the smaller
-              the share of it that is reached          RTX 3090 0.9, A100 2.9, H100 7.5 TFLOP/s of fp16 each
+    feeding   products need operands, which every multiprocessor can load only so fast: the higher its rate R, the
+              smaller the share of it that is reached, 1 / (1 + root(R / feeding))
+                                                       RTX 3090 0.9, A100 2.9, H100 7.5 TFLOP/s of fp16 each
+    waves     a product is split into tiles, and at its end there are fewer left than multiprocessors: as if it had
+              last_wave * multiprocessors * root(FLOPs) more        A100: 9% of 10 GFLOP, 27% of 1 GFLOP
     power     a board with fewer watts for the same chip clocks lower, with the cube root (power grows with the cube of
               the clock)                               A100 PCIe, 250 W: 0.86 of SXM's with 400 W
     memory    kernels between products reach one share of the bandwidth on all cards
@@ -27,10 +30,10 @@ class Achieved:
 
     product_share: float
     feeding_tflops: float
+    last_wave: float
     batched_share: float
     bandwidth_share: float
     kernel_us: float
-    product_us: float
     host_us: float
     fused_share: float
     full_watts: Mapping[str, float]
@@ -44,7 +47,7 @@ class Achieved:
         """FLOP/s of large products; of fp32 where the card lacks the precision."""
         rate = card.rate(precision)[0]
         feeding = self.feeding_tflops * 1e12 * card.multiprocessors
-        return self.product_share * self.clock_share(card) * rate / (1 + rate / feeding)
+        return float(self.product_share * self.clock_share(card) * rate / (1 + (rate / feeding) ** 0.5))
 
     def bandwidth(self, card: Card) -> float:
         """Bytes per second."""

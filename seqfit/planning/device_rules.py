@@ -21,7 +21,7 @@ None of it needs a GPU: each rule is documented behaviour of torch's CUDA kernel
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -172,6 +172,26 @@ class _EfficientAttention(TorchFunctionMode):
         return _Efficient.apply(q, k, v, mask)
 
 
+NoteKernel = Callable[[str, int, Sequence[torch.Tensor]], None]  # name, FLOPs, what it reads and writes
+_notes: list[NoteKernel] = []
+
+
+@contextmanager
+def noting_kernels(note: NoteKernel) -> Iterator[None]:
+    """Calls it for kernels that a device's rules put in the place of others, and which fake execution never runs."""
+    _notes.append(note)
+    try:
+        yield
+    finally:
+        _notes.remove(note)
+
+
+def _note_attention(q: torch.Tensor, k: torch.Tensor, products: int, tensors: Sequence[torch.Tensor]) -> None:
+    flops = products * 2 * math.prod(q.shape) * k.shape[2]
+    for note in _notes:
+        note("attention", flops, tensors)
+
+
 class _Efficient(torch.autograd.Function):
     """What `_scaled_dot_product_efficient_attention` allocates; its numbers do not matter to a plan."""
 
@@ -185,6 +205,7 @@ class _Efficient(torch.autograd.Function):
             bias = mask if mask.is_floating_point() else torch.zeros_like(mask, dtype=q.dtype)
             if bias.shape[-1] % 8:  # the kernel wants aligned rows: a padded copy
                 bias = F.pad(bias, (0, 8 - bias.shape[-1] % 8))
+        _note_attention(q, k, 2, [q, k, v, output])
         ctx.save_for_backward(q, k, v, bias, output, sums)
         ctx.mask_needs_gradient = mask is not None and ctx.needs_input_grad[3]
         ctx.mask_shape = None if mask is None else mask.shape
@@ -196,6 +217,7 @@ class _Efficient(torch.autograd.Function):
         delta = torch.empty(output.shape[:3], dtype=torch.float32)
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         dmask = None
+        _note_attention(q, k, 5, [q, k, v, output, gradient, dq, dk, dv])  # scores again, and four gradients
         if ctx.mask_needs_gradient:
             whole = q.new_empty(q.shape[0], q.shape[1], q.shape[2], math.ceil(k.shape[2] / 8) * 8)
             dmask = whole[..., : k.shape[2]].sum_to_size(ctx.mask_shape)

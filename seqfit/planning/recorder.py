@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from seqfit.planning.device_rules import CPU_RULES, DeviceRules
+from seqfit.planning.device_rules import CPU_RULES, DeviceRules, noting_kernels
 from seqfit.planning.tape import (
     ACTIVATIONS,
     GIVEN,
@@ -94,6 +94,7 @@ class TapeRecorder(TorchDispatchMode):
             if parameter.requires_grad:
                 hook = parameter.register_post_accumulate_grad_hook(self._name_gradient)
                 self._hooks.callback(hook.remove)
+        self._hooks.enter_context(noting_kernels(self._note_product))
         super().__enter__()
         return self
 
@@ -213,6 +214,12 @@ class TapeRecorder(TorchDispatchMode):
         each = () if is_update else sizes
         span = len(self.tape.spans) - 1
         self.tape.kernels.append(KernelCost(name, span, dtype, flops, sum(sizes), shares=shares, tensors=each))
+
+    def _note_product(self, name: str, flops: int, tensors: Sequence[torch.Tensor]) -> None:
+        """One that a rule of the device stands for."""
+        sizes = tuple(map(self._moved_bytes, tensors))
+        dtype = str(tensors[0].dtype).removeprefix("torch.")
+        self.tape.kernels.append(KernelCost(name, len(self.tape.spans) - 1, dtype, flops, sum(sizes), tensors=sizes))
 
     def _is_fused(self, name: str, inputs: list[torch.Tensor]) -> bool:
         """Whether another kernel does it on this device, or none.

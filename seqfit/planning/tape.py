@@ -69,7 +69,7 @@ class KernelCost:
             return self.name
         if not self.flops:
             return "other"
-        batched = "batched product" if self.name in ("bmm", "baddbmm") else "product"
+        batched = "batched product" if self.name in ("bmm", "baddbmm", "attention") else "product"
         return f"half {batched}" if self.dtype in ("float16", "bfloat16") else batched
 
 

@@ -48,7 +48,7 @@ class Rates:
     call_seconds: float
     step_seconds: float = 0.0  # of each step, whatever its size
     products_wait_for_memory: bool = True
-    product_seconds: float = 0.0  # of each product besides its arithmetic, on the device
+    last_wave: float = 0.0  # root of FLOPs: what a product seems to have more, times the root of its own FLOPs
     host_call_seconds: float = 0.0  # to issue an operation while the device works on earlier ones
     fused_share: float = 1.0  # of the traffic between products that torch.compile leaves
 
@@ -72,7 +72,6 @@ class Rates:
             update_bytes_per_second=self.update_bytes_per_second / factor,
             call_seconds=self.call_seconds * factor,
             step_seconds=self.step_seconds * factor,
-            product_seconds=self.product_seconds * factor,
             host_call_seconds=self.host_call_seconds * factor,
         )
 
@@ -94,7 +93,7 @@ def rates_of_card(card: Card, precision: str, achieved: Achieved | None = None) 
         bytes_per_second=bandwidth,
         update_bytes_per_second=bandwidth,
         call_seconds=achieved.kernel_us * 1e-6,
-        product_seconds=achieved.product_us * 1e-6,
+        last_wave=achieved.last_wave * card.multiprocessors,
         host_call_seconds=achieved.host_us * 1e-6,
         fused_share=achieved.fused_share,
     )
@@ -124,13 +123,13 @@ def kernel_seconds(
 ) -> npt.NDArray[np.float64]:
     """Of each kernel on the device; arrays are [kernel] or [kernel, shape]."""
     per_second = np.array([rates.flops_per_second.get(kind, np.inf) for kind in KINDS])[kinds]
-    arithmetic = flops / (per_second if flops.ndim == 1 else per_second[:, None])
+    idle = np.where(_is(kinds, "product", "half product", like=flops), rates.last_wave * np.sqrt(flops * calls), 0.0)
+    arithmetic = (flops + idle) / (per_second if flops.ndim == 1 else per_second[:, None])
     is_update = _is(kinds, "update", like=flops)
     traffic = moved_bytes / np.where(is_update, rates.update_bytes_per_second, rates.bytes_per_second)
     if not rates.products_wait_for_memory:
         is_thin = _is(kinds, "product", "half product", like=flops) & (flops < _DENSE * moved_bytes)
         traffic = np.where(_is(kinds, "other", "update", like=flops) | is_thin, traffic, 0.0)
-    arithmetic = arithmetic + np.where(flops > 0, calls * rates.product_seconds, 0.0)
     seconds: npt.NDArray[np.float64] = np.maximum(arithmetic, traffic) + calls * rates.call_seconds
     return seconds
 

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from seqfit.planning.device_rules import DeviceRules
+from seqfit.planning.device_rules import GPU_RULES, DeviceRules
 from seqfit.planning.recorder import TapeRecorder
 from seqfit.planning.tape import ACTIVATIONS, GRADIENTS, LOSS, TEMPORARIES, WEIGHTS, Tape
 
@@ -125,3 +126,42 @@ def test_hooks_are_gone_afterwards() -> None:
     events = len(recorder.tape.events)
     net(torch.ones(2, 16)).backward()
     assert len(recorder.tape.events) == events
+
+
+def test_dropout_is_one_kernel_on_a_gpu() -> None:
+    """It reads its input, and writes the output and a byte per element. On a CPU it is four kernels."""
+    net = nn.Sequential(nn.Linear(16, 16, bias=False), nn.Dropout(0.5))
+    kernels = {}
+    for rules in (DeviceRules(), GPU_RULES):
+        recorder = TapeRecorder(net, rules)
+        with recorder:
+            net(torch.ones(32, 16)).sum().backward()
+        kernels[rules.kind] = [(kernel.name, kernel.bytes) for kernel in recorder.tape.kernels]
+    both = [("mul", 32 * 16 * (4 + 4 + 1))] * 2  # forward and backward
+    assert [kernel for kernel in kernels["gpu"] if kernel[0] in ("empty_like", "bernoulli_", "div_", "mul")] == both
+    assert [name for name, _ in kernels["cpu"] if name in ("empty_like", "bernoulli_", "div_")] != []
+
+
+def test_attention_that_keeps_no_scores_still_computes_them() -> None:
+    """Forward two products, backward five: the scores are computed again."""
+    net = Attention()
+    recorder = TapeRecorder(net, GPU_RULES)
+    with recorder, GPU_RULES.in_force():
+        net(torch.ones(2, 4, 32, 8, requires_grad=True)).sum().backward()
+    found = [(kernel.flops, kernel.kind) for kernel in recorder.tape.kernels if kernel.name == "attention"]
+    one = 2 * 2 * 4 * 32 * 32 * 8
+    assert found == [(2 * one, "batched product"), (5 * one, "batched product")]
+
+
+def test_of_a_table_only_the_rows_that_are_looked_up_are_read() -> None:
+    net = nn.Sequential(nn.Embedding(1000, 16))
+    recorder = TapeRecorder(net)
+    with recorder:
+        net(torch.zeros(5, dtype=torch.int64))
+    (kernel,) = [kernel for kernel in recorder.tape.kernels if kernel.name == "embedding"]
+    assert kernel.tensors == (5 * 16 * 4, 5 * 8, 5 * 16 * 4)
+
+
+class Attention(nn.Module):
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(given, given, given)

@@ -42,6 +42,15 @@ def test_a_compiled_model_moves_and_issues_less_between_its_products() -> None:
     assert rates.flops_per_second == RATES.flops_per_second
 
 
+def test_small_products_reach_less_than_large_ones() -> None:
+    rates = replace(RATES, last_wave=1e4, call_seconds=0.0)
+    kinds, flops = np.array([KINDS.index("product")] * 2), np.array([1e8, 1e12])
+    seconds = kernel_seconds(flops, np.zeros(2), np.ones(2), kinds, rates)
+    assert (flops / seconds / 1e13).tolist() == pytest.approx([0.5, 1 / 1.01])
+    many = kernel_seconds(flops * 7, np.zeros(2), np.ones(2) * 7, kinds, rates)
+    assert many.tolist() == pytest.approx((seconds * 7).tolist())
+
+
 def test_a_product_of_little_arithmetic_waits_for_memory() -> None:
     tape = make_tape(KernelCost("mm", 0, "float32", 1000, int(1e9)))
     assert sum_seconds(tape) == pytest.approx(1e-3 + 5e-6)
