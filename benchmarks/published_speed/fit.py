@@ -6,22 +6,25 @@
 Each figure is changed by a few per cent, up and down, as long as that lowers the mean absolute error (of logarithms, so
 that half and twice the speed count alike; each row at most 0.6, so that no single row decides). Sources count by the
 root of their number of rows, so that the largest does not decide alone. Then each source is left out once, the figures
-are found again without it, and its rows are predicted: the error of a source that the figures have never seen.
+are found again without it, and its rows are predicted: the error of a source that the figures have never seen. These
+errors are kept in results/left_out.json, for the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchmarks` can be imported as a script, too
 
-from benchmarks.published_speed.measure import predict_step_seconds
+from benchmarks.published_speed.measure import LEFT_OUT, WITHIN, format_left_out, predict_step_seconds
 from benchmarks.published_speed.rows import Row, list_counted, read_rows
 from seqfit.hardware import Achieved, load_achieved
 
@@ -52,15 +55,26 @@ def main() -> None:
             print(f"{name}: {getattr(achieved, name):.3g}")
     errors = find_errors(rows, achieved)
     print(f"all sources: {statistics.fmean(map(abs, errors)):.1%}")
-    left_out = []
+    left_out = {}
     for source in dict.fromkeys(row.source.name for row in rows):
         others = [row for row in rows if row.source.name != source]
         own = [row for row in rows if row.source.name == source]
-        errors = find_errors(own, fit(others, achieved, STEPS[1:]))
-        left_out += errors
-        print(f"without {source}: its {len(own)} rows {statistics.fmean(map(abs, errors)):.1%}", flush=True)
-    within = sum(abs(error) <= 0.4 for error in left_out) / len(left_out)
-    print(f"each source left out: {statistics.fmean(map(abs, left_out)):.1%}, {within:.0%} of the rows within 40%")
+        left_out[source] = find_errors(own, fit(others, achieved, STEPS[1:]))
+        mean = statistics.fmean(map(abs, left_out[source]))
+        print(f"without {source}: its {len(own)} rows {mean:.1%}", flush=True)
+    summary = summarize(left_out)
+    LEFT_OUT.write_text(json.dumps(summary, indent=1) + "\n", "utf-8")
+    print(format_left_out(summary))
+
+
+def summarize(left_out: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Mean absolute errors, of each source and of all rows, and the share of rows within 40%."""
+    every = [abs(error) for errors in left_out.values() for error in errors]
+    return {
+        "mean": statistics.fmean(every),
+        "within": sum(error <= WITHIN for error in every) / len(every),
+        "sources": {source: statistics.fmean(map(abs, errors)) for source, errors in left_out.items()},
+    }
 
 
 def find_errors(rows: Sequence[Row], achieved: Achieved) -> list[float]:

@@ -38,7 +38,7 @@ from seqfit.recipe import ModelRecipe, TrainRecipe
 from seqfit.strategy import Strategy
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "rows.jsonl"
+RESULTS, LEFT_OUT = HERE / "results" / "rows.jsonl", HERE / "results" / "left_out.json"
 MEAN_LIMIT, WITHIN, WITHIN_SHARE = 0.20, 0.40, 0.90
 LOOP = ("bertadam", "adamw", "adafactor")  # optimizers that went through weights one by one
 
@@ -186,6 +186,7 @@ def format_table(rows: Sequence[Row], results: Sequence[Result]) -> str:
             f"- within {WITHIN:.0%}: {share:.1%} of the rows; must be {WITHIN_SHARE:.0%}: "
             + _verdict(share >= WITHIN_SHARE),
             *format_orders(counted, found),
+            *([f"- {format_left_out(json.loads(LEFT_OUT.read_text('utf-8')))}"] if LEFT_OUT.exists() else []),
             "",
             "By source: " + "; ".join(_describe_source(name, counted, found) for name in sources) + ".",
             "",
@@ -201,6 +202,13 @@ def format_table(rows: Sequence[Row], results: Sequence[Result]) -> str:
 
 def _verdict(reached: bool) -> str:
     return "reached" if reached else "**not reached**"
+
+
+def format_left_out(errors: Mapping[str, Any]) -> str:
+    """Of rows predicted by figures that their source had no part in."""
+    sources = ", ".join(f"{name} {mean:.0%}" for name, mean in errors["sources"].items())
+    share = f"within {WITHIN:.0%}: {errors['within']:.1%}"
+    return f"each source left out while figures are fitted: {errors['mean']:.1%} on average, {share} ({sources})"
 
 
 def _describe_source(name: str, rows: Sequence[Row], found: Mapping[str, Result]) -> str:
