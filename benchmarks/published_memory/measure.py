@@ -26,8 +26,8 @@ from seqfit.planning.device_rules import rules_for
 from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.memory import measure_steps
 from seqfit.planning.template import fit_template
+from seqfit.planning.trainer_step import build_trainer_strategy
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
-from seqfit.strategy.schema import Strategy
 from seqfit.units import format_bytes
 
 HERE = Path(__file__).parent
@@ -71,21 +71,15 @@ def predict_bytes(step: Step, draws: int = DRAWS) -> list[int]:
 
 
 def build_subject(step: Step) -> StepSpec:
-    """A row in the words of a recipe and a strategy: what everybody ran then, padded batches and eager attention."""
+    """A row in the words of a recipe and a strategy: a Trainer's step with eager attention, as everybody ran then."""
     model_config = MODELS[step.model]
     kind = "text-to-text" if model_config.config.is_encoder_decoder else "classifier"
-    strategy = {
-        "batching": "padded",
-        "attention": "eager",
-        "loss": "full",
-        "recompute": step.recompute,
-        "optimizer_kernel": step.source.kernel if step.optimizer == "adamw" else "auto",
-    }
+    kernel = step.source.kernel if step.optimizer == "adamw" else "auto"
     return StepSpec(
         model_config=model_config,
         model=ModelRecipe.model_validate({"path": step.model, "kind": kind, "lora": step.lora}),
         train=TrainRecipe.model_validate({"optimizer": {"name": step.optimizer}}),
-        strategy=Strategy.model_validate(strategy),
+        strategy=build_trainer_strategy(attention="eager", recompute=step.recompute, optimizer_kernel=kernel),
         precision=step.precision,
         rules=rules_for("gpu", torch_version=step.source.torch_version),
     )

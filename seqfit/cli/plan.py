@@ -27,7 +27,7 @@ from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from seqfit.planning import PeakBreakdown, PlanReport, Rates
+    from seqfit.planning import PeakBreakdown, PlanReport, Rates, ScriptPlan
 
 
 _BAR = 24
@@ -47,7 +47,10 @@ def print_plan(
     """`train`: the command that the chosen strategy is added to."""
     console = Console()
     cost = "" if price is None or report.best is None else f" Cost: {_cost(report, price)}."
-    console.print(Text(f"{report.answer}{cost}", style="bold"), soft_wrap=True)
+    if report.script is not None:
+        print_script(console, report.script)
+    whose = "" if report.script is None else "With seqfit: "
+    console.print(Text(f"{whose}{report.answer}{cost}", style="bold"), soft_wrap=True)
     steps = f"{format_count(report.total_steps)} steps of {format_count(report.real_tokens_per_step)} tokens on average"
     headline = f"{report.target}, {format_bytes(report.capacity_bytes)} usable; {steps}"
     console.print(Text(headline), soft_wrap=True)
@@ -90,6 +93,16 @@ def print_plan(
         console.print(Text(note, style="dim"), soft_wrap=True)
     if explain and report.peak is not None:
         print_peak(console, report.peak, report.capacity_bytes)
+
+
+def print_script(console: Console, script: ScriptPlan) -> None:
+    """The script as it is, before what seqfit would do."""
+    console.print(Text(script.answer, style="bold"), soft_wrap=True)
+    console.print(Text(f"  {script.cause_sentence}"), soft_wrap=True)
+    console.print(Text(f"  how it computes: {', '.join(script.settings)}", style="dim"), soft_wrap=True)
+    if script.assumptions:
+        console.print(Text(f"  assumed: {'; '.join(script.assumptions)}", style="dim"), soft_wrap=True)
+    console.print()
 
 
 def describe_remedies(report: PlanReport) -> str:
@@ -372,6 +385,9 @@ def command(
         typer.echo(json.dumps(shown, indent=2))
     else:
         if len(reports) > 1:
+            for report in reports:
+                if report.script is not None:
+                    Console().print(Text(f"{report.target}: {report.script.answer}"), soft_wrap=True)
             print_gpus(reports, prices)
         else:
             train = given.format_command("train")

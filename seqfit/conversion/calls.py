@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqfit.conversion.interpreter import Interpreter
-from seqfit.conversion.reading import ScriptReading
+from seqfit.conversion.reading import VISIBLE_GPUS, ScriptReading, count_visible
 from seqfit.conversion.values import Class, ColumnText, Function, Imported, ScriptCall, Thing, Unknown, is_constant
 from seqfit.hub import is_path
 from seqfit.recipe import trainer_names
@@ -405,6 +405,8 @@ class ScriptCalls:
         if call.name in _TRAINERS:
             self.reading.has_trainer = True
             fields = {**dict(zip(_TRAINER_ORDER, call.args, strict=False)), **call.kwargs}
+            if "tokenizer" in fields:
+                self.reading.before_5 = f"{call.name}(tokenizer=)"
             for one in call.function.body.names.values() if isinstance(call.function, Class) else ():
                 if isinstance(one, Function) and one.name != "__init__":
                     what = f"{call.function.node.name}.{one.name}()"
@@ -585,6 +587,8 @@ class ScriptCalls:
 
     def set_item(self, holder: Any, key: Any, value: Any, node: ast.AST) -> None:
         line = getattr(node, "lineno", None)
+        if isinstance(holder, Imported) and holder.path.endswith("environ") and key == VISIBLE_GPUS:
+            self.reading.visible_gpus = count_visible(value)
         if key in ("labels", "decoder_input_ids", "label") and isinstance(key, str):
             self._mark_target(holder, value, line)
         if isinstance(holder, Thing) and holder.kind in ("frame", "row", "dataset") and isinstance(key, str):
@@ -611,6 +615,7 @@ class ScriptCalls:
 
     def enter_with(self, name: str, entered: bool) -> None:
         if name == "as_target_tokenizer":
+            self.reading.before_5 = "as_target_tokenizer()"
             self._in_target += 1 if entered else -1
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from seqfit.conversion.reading import VISIBLE_GPUS, count_visible
 from seqfit.errors import RecipeError
 from seqfit.recipe import trainer_names
 from seqfit.yaml_text import read_yaml
@@ -40,6 +41,7 @@ class Command:
     positional: list[str] = field(default_factory=list)
     processes: int | None = None
     mixed_precision: str | None = None
+    visible_gpus: int | None = None
     unknown: dict[str, str] = field(default_factory=dict)  # options whose text the shell script does not have
 
 
@@ -59,7 +61,7 @@ def read_commands(text: str) -> list[Command]:
             continue
         if assigned and words and "=" in words[0] and not any(_is_python(word) for word in words):
             continue
-        command = _read_command([word for one in words for word in _expand(one, variables)], line)
+        command = _read_command([word for one in words for word in _expand(one, variables)], line, variables)
         if command is not None:
             found.append(command)
     return found
@@ -134,7 +136,7 @@ def _is_python(word: str) -> bool:
     return word.endswith(".py") or re.fullmatch(r"(.*/)?(python[\d.]*|torchrun|accelerate|deepspeed)", word) is not None
 
 
-def _read_command(words: Sequence[str], line: int) -> Command | None:
+def _read_command(words: Sequence[str], line: int, variables: Mapping[str, str]) -> Command | None:
     script = next((index for index, word in enumerate(words) if word.endswith(".py")), None)
     module = next(
         (i for i, word in enumerate(words[:-1]) if word == "-m" and not words[i + 1].startswith("torch.")), None
@@ -148,7 +150,9 @@ def _read_command(words: Sequence[str], line: int) -> Command | None:
     for name, value in _pairs(words[:script]):
         if name in _PROCESSES and not value.isdecimal():
             unknown[name.lstrip("-")] = value
-    return Command(words[script], options, line, positional, processes, precision, unknown)
+    before = dict(_pairs(words[:script])) if VISIBLE_GPUS in " ".join(words[:script]) else variables
+    gpus = count_visible(before.get(VISIBLE_GPUS))
+    return Command(words[script], options, line, positional, processes, precision, gpus, unknown)
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:

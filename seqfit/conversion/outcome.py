@@ -114,7 +114,7 @@ class TrainedParts:
         for bits in (4, 8):
             if options.get(f"load_in_{bits}bit") is True:
                 reading.quantized_bits = bits
-        reading.naive_pipeline = options.get("device_map") is not None
+        reading.naive_pipeline = options.get("device_map") in ("auto", "balanced", "balanced_low_0", "sequential")
         for key, value in options.items():
             if key in _MODEL_OPTIONS:
                 self._take(key, value, model.line, f"from_pretrained({key})")
@@ -443,13 +443,14 @@ class TrainedParts:
         elif options.get("truncation") and side == "source":
             why = "without max_length it truncates to the tokenizer's own limit; see task.max_source_tokens"
             reading.leave("tokenizer(truncation=True)", line, why)
-        padding = options.get("padding", options.get("pad_to_max_length"))
-        if side == "source":
-            reading.padding = (
-                "max_length" if padding == "max_length" or options.get("pad_to_max_length") is True else "longest"
-            )
-            if reading.padding == "max_length":
-                self._take("pad_to_max_length", True, line, "tokenizer(padding='max_length')")
+        is_whole = options.get("padding") == "max_length" or options.get("pad_to_max_length") is True
+        padding = "max_length" if is_whole else "longest"
+        if side == "target":
+            reading.target_padding = padding
+            return
+        reading.padding = padding
+        if is_whole:
+            self._take("pad_to_max_length", True, line, "tokenizer(padding='max_length')")
 
     def _take_text(self, text: ColumnText, side: str, line: int) -> None:
         prefix, brace, rest = text.text.partition("{")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 FILE = 1_000_000  # lines of another file are counted from a multiple of this
 
 
@@ -37,20 +38,26 @@ class Unread:
 class ScriptSettings:
     """How the script computes when transformers runs it; a recipe has its own strategy instead."""
 
-    padding: str = "longest"  # longest of a batch, max_length, or none
+    name: str = "the script"
+    padding: str = "longest"  # of sources: longest of a batch, or max_length
+    target_padding: str = "longest"
     pad_multiple: int = 1
     max_source_tokens: int | None = None
     max_target_tokens: int | None = None
     precision: str = "fp32"
-    weights: str = "float32"
-    attention: str = "sdpa"  # transformers' own choice for models that have it, others have eager only
+    weights: str = ""  # the type that they are loaded in; "" is transformers' default, auto the checkpoint's
+    attention: str = ""  # "" is transformers' own choice: sdpa for models that have it, eager for others
     per_device_examples: int = 8
     accumulation: int = 1
-    processes: int = 1
+    processes: int | None = None  # None: nothing starts several, and the Trainer takes all GPUs that it sees
+    visible_gpus: int | None = None  # what CUDA_VISIBLE_DEVICES leaves
     checkpointing: bool = False
-    optimizer: str = "adamw_torch"
+    optimizer: str = ""  # "" is transformers' default
+    sharding: str = ""  # deepspeed, fsdp
     quantized_bits: int | None = None
     naive_pipeline: bool = False  # model.parallelize() or device_map: one GPU computes at a time
+    sorts_by_length: bool = False  # group_by_length
+    before_5: str = ""  # what the script uses and transformers 5 no longer has
 
 
 @dataclass
@@ -62,6 +69,9 @@ class ScriptReading:
     script: str = ""  # the example script that is called, such as run_summarization.py
     processes: int | None = None
     padding: str = "longest"
+    target_padding: str = "longest"
+    visible_gpus: int | None = None
+    before_5: str = ""
     quantized_bits: int | None = None
     naive_pipeline: bool = False
     task: str = ""
@@ -89,3 +99,9 @@ class ScriptReading:
 
     def has(self, name: str) -> bool:
         return name in self.settings
+
+
+def count_visible(value: Any) -> int | None:
+    """'0,1' -> 2; None where it does not say which GPUs."""
+    listed = [one for one in str(value).split(",") if one.strip().lstrip("-").isdecimal()] if value is not None else []
+    return len(listed) or None

@@ -97,7 +97,9 @@ def convert(script: str | Path) -> Conversion:
         if (kept := {path: value for path, value in one.changes.items() if path in written or path.startswith("--")})
     ]
     not_read = [NotRead(locate(one.line), one.what, _locate_inside(one.why, locate)) for one in reading.unread]
-    return Conversion(name, recipe, options, taken, not_needed, not_read, missing, _describe_script(reading), is_file)
+    return Conversion(
+        name, recipe, options, taken, not_needed, not_read, missing, _describe_script(reading, name), is_file
+    )
 
 
 def _locate_inside(why: str, locate: Locate) -> str:
@@ -347,27 +349,41 @@ def _flatten_paths(recipe: Mapping[str, Any], above: str = "") -> set[str]:
     return found
 
 
-def _describe_script(reading: ScriptReading) -> ScriptSettings:
-    given = {name: _as_number(one).value for name, one in reading.settings.items()}
-    precision = "bf16" if given.get("bf16") is True else "fp16" if given.get("fp16") is True else "fp32"
-    dtype = str(given.get("dtype", given.get("torch_dtype", "float32"))).removeprefix("torch.")
-    source = given.get("max_source_length", given.get("max_seq_length", given.get("max_length")))
-    optimizer = "adafactor" if given.get("adafactor") is True else str(given.get("optim", "adamw_torch"))
+# What transformers 5 no longer has: a script that uses one of them runs with an earlier version.
+BEFORE_5 = (
+    *("evaluation_strategy", "per_gpu_train_batch_size", "per_gpu_eval_batch_size", "no_cuda", "use_mps_device"),
+    *("fp16_opt_level", "fp16_backend", "half_precision_backend", "adafactor", "group_by_length", "parallelize"),
+    *("overwrite_output_dir", "include_inputs_for_metrics", "save_safetensors"),
+)
+
+
+def _describe_script(reading: ScriptReading, name: str) -> ScriptSettings:
+    given = {one: _as_number(setting).value for one, setting in reading.settings.items()}
+    optimizer = "adafactor" if given.get("adafactor") is True else str(given.get("optim", ""))
+    pads_both = given.get("pad_to_max_length") is True and bool(reading.script)  # as the example scripts do
+    older = [f"{one}=" for one in BEFORE_5 if one in given]
     return ScriptSettings(
+        name=name,
         padding="max_length" if given.get("pad_to_max_length") is True else reading.padding,
+        target_padding="max_length" if pads_both else reading.target_padding,
         pad_multiple=given.get("pad_to_multiple_of") or 1,
-        max_source_tokens=source,
-        max_target_tokens=given.get("max_target_length"),
-        precision=precision,
-        weights=dtype if dtype != "auto" else "float32",
-        attention=str(given.get("attn_implementation", "sdpa")),
+        max_source_tokens=given.get("max_source_length", given.get("max_seq_length", given.get("max_length"))),
+        max_target_tokens=given.get("max_target_length", given.get("max_answer_length")),
+        precision="bf16" if given.get("bf16") is True else "fp16" if given.get("fp16") is True else "fp32",
+        weights=str(given.get("dtype", given.get("torch_dtype", ""))).removeprefix("torch."),
+        attention=str(given.get("attn_implementation", "")),
         per_device_examples=given.get("per_device_train_batch_size", given.get("per_gpu_train_batch_size", 8)),
         accumulation=given.get("gradient_accumulation_steps", 1),
-        processes=given.get("num_processes", 1),
+        processes=reading.processes,
+        visible_gpus=reading.visible_gpus,
         checkpointing=given.get("gradient_checkpointing") is True,
         optimizer=optimizer,
+        sharding=next((one for one in ("deepspeed", "fsdp") if given.get(one)), ""),
         quantized_bits=reading.quantized_bits,
         naive_pipeline=reading.naive_pipeline,
+        sorts_by_length=given.get("group_by_length") is True
+        or given.get("train_sampling_strategy") == "group_by_length",
+        before_5=next(iter(older), reading.before_5),
     )
 
 

@@ -61,7 +61,11 @@ class Given:
         return Path(self.recipe) if isinstance(self.recipe, str | Path) else None
 
     def format_command(self, name: str) -> str:
-        """A subcommand with everything that is given, and an example model if none is."""
+        """A subcommand with everything that is given, and an example model if none is. A script is converted first."""
+        if self.script is not None:
+            file = f"{self.name}.yaml"
+            converted = " ".join(map(quote, ["seqfit", "convert", self.script.name, "-o", file]))
+            return f"{converted} && {' '.join(map(quote, ['seqfit', name, file, *self.overrides]))}"
         argv = ["seqfit", name]
         if self.without_data:
             argv += ["--data", "FILE", "--model", str(self.model)]

@@ -54,6 +54,7 @@ class StepSpec:
     strategy: Strategy
     precision: str  # fp32, bf16, fp16
     rules: DeviceRules = CPU_RULES
+    weights: str = "float32"  # the type that they are trained in, which only a script of someone's may change
 
     @property
     def device(self) -> torch.device:
@@ -69,7 +70,7 @@ def build_meta_model(spec: StepSpec) -> PreTrainedModel:
 
 def _build_model(spec: StepSpec) -> PreTrainedModel:
     model_config = replace(spec.model_config, config=copy.deepcopy(spec.model_config.config))  # building writes to it
-    model = model_config.build(spec.model.model_copy(update={"weights": "random"}))
+    model = model_config.build(spec.model.model_copy(update={"weights": "random"})).to(getattr(torch, spec.weights))
     choose_weights(model, spec.model, spec.strategy)
     return model
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from seqfit.cache import JsonCache
+from seqfit.conversion import ScriptSettings
 from seqfit.errors import PlanError
 from seqfit.hardware import Card, probe_machine, read_gpu
 from seqfit.inspection import Data, Given, RecipeLike, read_given
@@ -76,7 +77,8 @@ def plan_for_gpus(
     loaded = load_recipe(given.recipe, given.overrides)
     places = [_read_place(name, gpus) for name in names]
     assumed = AssumedLengths(source_tokens, target_tokens, no_data or given.without_data, rows)
-    keys = [plan_key(loaded, _list_options(card, count, assumed)) for card, count in places]
+    script = None if given.script is None else given.script.script
+    keys = [plan_key(loaded, _list_options(card, count, assumed, script)) for card, count in places]
     found = {key: report for key in keys if (report := find_plan(key)) is not None}
     missing = {key: place for key, place in zip(keys, places, strict=True) if key not in found}
     if missing:
@@ -85,7 +87,7 @@ def plan_for_gpus(
         from seqfit.planning.target import find_target
 
         targets = [find_target(card, count) for card, count in missing.values()]
-        reports = make_plans(loaded, targets, assumed, progress or (lambda *_: None), announce)
+        reports = make_plans(loaded, targets, assumed, progress or (lambda *_: None), announce, script=script)
         for key, report in zip(missing, reports, strict=True):
             store_plan(key, report)
             found[key] = report
@@ -107,9 +109,13 @@ def _read_place(name: str | None, gpus: int | None) -> tuple[str | None, int]:
     return choice.card.key, choice.count or gpus or 1
 
 
-def _list_options(card: str | None, count: int, assumed: AssumedLengths) -> dict[str, Any]:
+def _list_options(
+    card: str | None, count: int, assumed: AssumedLengths, script: ScriptSettings | None
+) -> dict[str, Any]:
     """Whatever a plan depends on, besides the recipe."""
     options: dict[str, Any] = {"gpu": card, "gpus": count, "lengths": asdict(assumed)}
+    if script is not None:
+        options["script"] = asdict(script)
     if card is None:
         machine = probe_machine()
         gpus_here = [(found.name, found.free_bytes // 2**30) for found in machine.gpus]

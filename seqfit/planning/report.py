@@ -87,6 +87,46 @@ class PeakBreakdown:
 
 
 @dataclass(frozen=True)
+class ScriptPlan:
+    """A script for transformers' Trainer as it is, without seqfit."""
+
+    name: str
+    settings: list[str]  # how it computes: "bf16", "eager attention", "1 x 8 examples per GPU"
+    layout: str
+    predicted_bytes: list[int]  # of each GPU, the first one first
+    capacity_bytes: int
+    predicted_step_seconds: float
+    examples_per_step: int  # on all GPUs
+    total_steps: int
+    fits: bool
+    why_not: str
+    setting: str  # that the memory is due to: "max_length=4096"
+    cause: str  # what that makes large, with its verb: "the encoder's attention scores take"
+    cause_bytes: int  # at the peak of the first GPU
+    assumptions: list[str]
+    peak: PeakBreakdown  # of one GPU
+
+    @property
+    def answer(self) -> str:
+        """One sentence, as of a plan."""
+        first, others = self.predicted_bytes[0], self.predicted_bytes[1:]
+        memory = _of(max(self.predicted_bytes), self.capacity_bytes)
+        if others and others[0] == first:
+            memory += " on each GPU"
+        elif others:
+            memory += f" on the first GPU, {format_bytes(others[0])} on the other{'s' if len(others) > 1 else ''}"
+        seconds = self.predicted_step_seconds
+        times = f"{format_seconds(seconds)} per step of {self.examples_per_step} examples"
+        total = f"{format_seconds(seconds * self.total_steps)} for {self.total_steps:,} steps"
+        verdict = "fits" if self.fits else f"does not fit ({self.why_not})"
+        return f"{self.name} as it is, on {self.layout}: {verdict}: {memory}, {times}, {total}."
+
+    @property
+    def cause_sentence(self) -> str:
+        return f"{self.setting}: {self.cause} {_of(self.cause_bytes, max(self.predicted_bytes))}."
+
+
+@dataclass(frozen=True)
 class PlanReport:
     target: str
     target_kind: str
@@ -104,6 +144,7 @@ class PlanReport:
     basis: str = "your data"  # what the total time is for
     assumptions: list[str] = field(default_factory=list)  # what was not given, with the option that gives it
     enough: PlannedStrategy | None = None  # where nothing fits: on the fewest of these GPUs that hold it, by formula
+    script: ScriptPlan | None = None  # where the plan is of a Trainer script: that script as it is
 
     @property
     def best(self) -> PlannedStrategy | None:
@@ -161,12 +202,13 @@ class PlanReport:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> PlanReport:
-        peak = stored["peak"]
+        peak, script = stored["peak"], stored.get("script")
         return cls(
             **{
                 **stored,
                 **{name: stored[name] and PlannedStrategy(**stored[name]) for name in ("chosen", "stated", "enough")},
-                "peak": peak and PeakBreakdown(**{**peak, "parts": [_read_part(part) for part in peak["parts"]]}),
+                "peak": peak and _read_peak(peak),
+                "script": script and ScriptPlan(**{**script, "peak": _read_peak(script["peak"])}),
                 **{name: [PlannedStrategy(**one) for one in stored[name]] for name in ("strategies", "pareto")},
                 "refused": [Refusal(**one) for one in stored["refused"]],
             }
@@ -188,6 +230,10 @@ def _of(size_bytes: int, capacity_bytes: int) -> str:
     size, capacity = format_bytes(size_bytes), format_bytes(capacity_bytes)
     same_unit = size.split(" ")[1] == capacity.split(" ")[1]
     return f"{size.split(' ')[0] if same_unit else size} of {capacity}"
+
+
+def _read_peak(stored: dict[str, Any]) -> PeakBreakdown:
+    return PeakBreakdown(**{**stored, "parts": [_read_part(part) for part in stored["parts"]]})
 
 
 def _read_part(stored: dict[str, Any]) -> MemoryPart:

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from seqfit.conversion import ScriptSettings
 from seqfit.data import Loader, PreparedData, prepare_data
 from seqfit.errors import ModelError, PlanError
 from seqfit.model import ModelConfig, build_text_encoder, family_of, load_position_limit, load_tokenizer
@@ -20,6 +21,7 @@ from seqfit.planning.candidates import list_layouts
 from seqfit.planning.cluster import ONE_GPU, GpuLayout
 from seqfit.planning.memory import explain_peak
 from seqfit.planning.report import AssumedLengths, PeakBreakdown, PlannedStrategy, PlanReport
+from seqfit.planning.script_prediction import ScriptTraces, predict_script
 from seqfit.planning.search import Plan, PlanCandidate, PlanRequest, Traces, predict_strategy, search
 from seqfit.planning.shape import Workload, assume_workload
 from seqfit.planning.target import Target
@@ -53,13 +55,16 @@ def make_plans(
     assumed: AssumedLengths,
     progress: Progress = lambda *_: None,
     announce: Callable[[str], None] = lambda _: None,
+    *,
+    script: ScriptSettings | None = None,
 ) -> Iterator[PlanReport]:
     """One for each target; what runs alike on several of them is traced once.
 
-    `announce` gets the question as it was understood, and a first answer for each target before its search.
+    `announce` gets the question as it was understood, and a first answer for each target before its search. `script`,
+    which the recipe was converted from, is predicted as it is before anything else.
     """
     stated = None if recipe.strategy is None else load_strategy(recipe)
-    request, traces = None, Traces()
+    request, traces, script_traces = None, Traces(), ScriptTraces()
     for target in targets:
         if stated is not None and target.count == 1:
             check_processes(stated, 1)
@@ -67,6 +72,10 @@ def make_plans(
             request = build_request(recipe, target, assumed, progress=progress)
             announce(_describe_request(recipe, request))
         request = replace(request, target=target, layouts=_list_layouts(target, target.count))
+        as_it_is = None
+        if script is not None:
+            as_it_is = predict_script(script, recipe, request, script_traces, is_assumed=assumed.without_data)
+            announce(f"{as_it_is.answer} {as_it_is.cause_sentence}")
         predicted = None if stated is None or stated.offload else _predict_stated(request, stated)
         report_first = partial(_announce_first, announce, request)
         if predicted is not None:
@@ -74,7 +83,7 @@ def make_plans(
         plan = search(request, progress, traces=traces, report_first=None if predicted is not None else report_first)
         if stated is not None and stated.offload:
             plan = replace(plan, events=[*plan.events, _OFFLOAD_STATED])
-        report = summarise_plan(request, plan, predicted)
+        report = replace(summarise_plan(request, plan, predicted), script=as_it_is)
         if report.best is None and target.kind == "gpu":
             report = replace(report, enough=_find_enough(request, traces))
         yield replace(

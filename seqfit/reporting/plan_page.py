@@ -16,13 +16,16 @@ from seqfit.units import format_bytes, format_count, format_seconds, format_shar
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from seqfit.planning import PeakBreakdown, PlanReport
+    from seqfit.planning import PeakBreakdown, PlanReport, ScriptPlan
 
 _PIXELS = 380
 
 
 def write_plan_page(report: PlanReport, out: Path) -> Path:
-    parts = [element("h1", f"Plan for {report.target}"), _headline(report)]
+    parts = [element("h1", f"Plan for {report.target}")]
+    if report.script is not None:
+        parts += [_script(report.script), element("h2", "With seqfit")]
+    parts.append(_headline(report))
     if report.peak is not None:
         parts.append(_memory(report.peak, report.capacity_bytes))
     refused = [(one.what, one.why) for one in report.refused]
@@ -45,6 +48,21 @@ def _headline(report: PlanReport) -> Html:
             tile("time per step", format_seconds(best.predicted_step_seconds), f"{format_count(rate)} tokens/s"),
             tile("total", format_seconds(report.total_seconds), report.rates_source),
         ]
+    )
+
+
+def _script(script: ScriptPlan) -> Html:
+    """The script as it is, before what seqfit would do."""
+    assumed = element("p", f"Assumed: {'; '.join(script.assumptions)}.") if script.assumptions else ""
+    computes = element("p", f"How it computes: {', '.join(script.settings)}.")
+    label = f"one step of {script.peak.label}, on one GPU"
+    return section(
+        f"{script.name} as it is",
+        element("p", script.answer),
+        element("p", script.cause_sentence),
+        figures([figure(draw_memory_timeline(script.peak, script.capacity_bytes), label)]),
+        computes,
+        *([assumed] if assumed else []),
     )
 
 

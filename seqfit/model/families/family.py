@@ -93,6 +93,7 @@ class Family:
     is_packed = False  # attention and positions work segment by segment, and the blocks can be split over stages
     block_list = "layers"  # attribute of a stack that holds its blocks
     feed_forward_names: tuple[str, ...] = ("feed",)  # in lower case, parts of the paths of feed-forward modules
+    was_eager_before_5 = False  # transformers 4 had no other attention for it
     creates_own_cache = False  # `generate` has to create its cache itself: its layers are of several kinds
     dropout_fields: tuple[str, ...] = (  # those that a config lacks are skipped
         *("dropout_rate", "dropout", "hidden_dropout_prob", "attention_probs_dropout_prob"),
