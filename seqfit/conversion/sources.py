@@ -18,8 +18,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from seqfit.conversion.calls import ScriptCalls, read_scalar
+from seqfit.conversion.calls import ScriptCalls
 from seqfit.conversion.commands import Command, read_argument_file, read_commands
+from seqfit.conversion.found import read_scalar
 from seqfit.conversion.interpreter import Interpreter
 from seqfit.conversion.outcome import TrainedParts
 from seqfit.conversion.reading import FILE, ScriptReading
@@ -162,10 +163,10 @@ def _follow(module: ast.Module, folder: Path, options: Mapping[str, Any] | None)
         calls = ScriptCalls(interpreter, options, flags_known=flags_known)
         interpreter.calls = calls
         interpreter.run(module)
-        if calls.arguments or not flags_known:
+        if calls.found.arguments or not flags_known:
             break
-    TrainedParts(calls).finish()
-    for name in sorted(set(options or {}) - calls.used_options):
+    TrainedParts(interpreter, calls.found).finish()
+    for name in sorted(set(options or {}) - calls.options.used):
         if trainer_names.find_argument(name) is None:
             reading.leave(f"--{name}", None, "the script does not use it where it could be followed")
         elif options is not None and not reading.has(name):

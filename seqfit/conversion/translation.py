@@ -14,60 +14,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqfit.conversion.reading import ScriptReading, ScriptSettings, Setting
+from seqfit.conversion.converted import Conversion, NotRead, Taken
+from seqfit.conversion.reading import ScriptReading, Setting
+from seqfit.conversion.settings import as_number, describe_script
 from seqfit.conversion.sources import Locate, is_there, load_table, read_source
 from seqfit.errors import RecipeError
 from seqfit.recipe import Mistake, read_recipe, trainer_names
-from seqfit.system import quote
 from seqfit.validation import find_mistakes
-from seqfit.yaml_text import write_flow, write_yaml
+from seqfit.yaml_text import write_flow
 
 # What transformers does where a script says nothing, and a recipe would do something else.
 _DEFAULTS = {"per_device_train_batch_size": 8, "learning_rate": 5e-5, "num_train_epochs": 3, "seed": 42}
-_NUMBERS = re.compile(
-    r"(_steps|_epochs|_size|_limit|_rate|_decay|_ratio|_norm|_factor|_beams|_length|_patience|_epsilon|_beta[12])$|^seed$"
-)
 _LAST = ("dtype", "torch_dtype", "run_name", "data_seed", "shuffle_seed")  # what another argument says better
 _PARTS = ("description", "model", "task", "data", "train", "eval", "strategy", "allow", "seed")
-
-
-@dataclass(frozen=True)
-class Taken:
-    """One setting of the script: where, what it says, and what to write, or why nothing has to be."""
-
-    place: str
-    said: str
-    changes: Mapping[str, Any]
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class NotRead:
-    place: str
-    what: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Conversion:
-    name: str
-    recipe: dict[str, Any]
-    options: dict[str, Any]  # of `seqfit train`, such as --out
-    taken: list[Taken]
-    not_needed: list[Taken]
-    not_read: list[NotRead]
-    missing: list[str]
-    script: ScriptSettings
-    is_file: bool = True
-
-    def describe(self) -> str:
-        """One sentence for whoever uses the recipe at once."""
-        counts = f"{len(self.taken)} settings taken, {len(self.not_read)} not read or not carried over"
-        return f"the recipe, from {self.name}: {counts}; they are listed by: seqfit convert {quote(self.name)}"
 
 
 def convert(script: str | Path) -> Conversion:
@@ -98,7 +60,7 @@ def convert(script: str | Path) -> Conversion:
     ]
     not_read = [NotRead(locate(one.line), one.what, _locate_inside(one.why, locate)) for one in reading.unread]
     return Conversion(
-        name, recipe, options, taken, not_needed, not_read, missing, _describe_script(reading, name), is_file
+        name, recipe, options, taken, not_needed, not_read, missing, describe_script(reading, name), is_file
     )
 
 
@@ -163,7 +125,7 @@ def _translate(
     reading: ScriptReading, locate: Locate
 ) -> tuple[dict[str, Any], dict[str, Any], list[Taken], list[Taken]]:
     settings = sorted(reading.settings.values(), key=lambda one: one.name in _LAST)
-    settings = [_as_number(one) for one in settings]
+    settings = [as_number(one) for one in settings]
     arguments = {one.name: one.value for one in settings if trainer_names.find_argument(one.name) is not None}
     if arguments.get("lang") is not None and reading.task == "summarize":
         arguments.pop("lang")
@@ -209,28 +171,6 @@ def _translate(
             not_needed.append(Taken(locate(one.line), shown, {}, "seqfit does so anyway"))
     options = {path: value for path, value in fields.items() if path.startswith("--")}
     return {path: value for path, value in fields.items() if path not in options}, options, taken, not_needed
-
-
-def _as_number(setting: Setting) -> Setting:
-    """gradient_accumulation_steps=True counts as 1, learning_rate="2e-5" as a number."""
-    value, said = setting.value, setting.said or f"{setting.name}={write_flow(setting.value)}"
-    argument = trainer_names.find_argument(setting.name)
-    if argument is None or argument.is_flag or not _NUMBERS.search(setting.name):
-        return setting
-    if isinstance(value, bool):
-        return Setting(setting.name, int(value), setting.line, f"{said} ({value} counts as {int(value)})")
-    if isinstance(value, str):
-        try:
-            number = float(value)
-        except ValueError:
-            return setting
-        return Setting(
-            setting.name,
-            int(number) if number.is_integer() and "e" not in value.lower() else number,
-            setting.line,
-            said,
-        )
-    return setting
 
 
 def _as_whole_numbers(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -347,105 +287,3 @@ def _flatten_paths(recipe: Mapping[str, Any], above: str = "") -> set[str]:
         path = f"{above}.{key}" if above else str(key)
         found |= {path} | (_flatten_paths(value, path) if isinstance(value, Mapping) else set())
     return found
-
-
-# What transformers 5 no longer has: a script that uses one of them runs with an earlier version.
-BEFORE_5 = (
-    *("evaluation_strategy", "per_gpu_train_batch_size", "per_gpu_eval_batch_size", "no_cuda", "use_mps_device"),
-    *("fp16_opt_level", "fp16_backend", "half_precision_backend", "adafactor", "group_by_length", "parallelize"),
-    *("overwrite_output_dir", "include_inputs_for_metrics", "save_safetensors"),
-)
-
-
-def _describe_script(reading: ScriptReading, name: str) -> ScriptSettings:
-    given = {one: _as_number(setting).value for one, setting in reading.settings.items()}
-    optimizer = "adafactor" if given.get("adafactor") is True else str(given.get("optim", ""))
-    pads_both = given.get("pad_to_max_length") is True and bool(reading.script)  # as the example scripts do
-    older = [f"{one}=" for one in BEFORE_5 if one in given]
-    return ScriptSettings(
-        name=name,
-        padding="max_length" if given.get("pad_to_max_length") is True else reading.padding,
-        target_padding="max_length" if pads_both else reading.target_padding,
-        pad_multiple=given.get("pad_to_multiple_of") or 1,
-        max_source_tokens=given.get("max_source_length", given.get("max_seq_length", given.get("max_length"))),
-        max_target_tokens=given.get("max_target_length", given.get("max_answer_length")),
-        precision="bf16" if given.get("bf16") is True else "fp16" if given.get("fp16") is True else "fp32",
-        weights=str(given.get("dtype", given.get("torch_dtype", ""))).removeprefix("torch."),
-        attention=str(given.get("attn_implementation", "")),
-        per_device_examples=given.get("per_device_train_batch_size", given.get("per_gpu_train_batch_size", 8)),
-        accumulation=given.get("gradient_accumulation_steps", 1),
-        processes=reading.processes,
-        visible_gpus=reading.visible_gpus,
-        checkpointing=given.get("gradient_checkpointing") is True,
-        optimizer=optimizer,
-        sharding=next((one for one in ("deepspeed", "fsdp") if given.get(one)), ""),
-        quantized_bits=reading.quantized_bits,
-        naive_pipeline=reading.naive_pipeline,
-        sorts_by_length=given.get("group_by_length") is True
-        or given.get("train_sampling_strategy") == "group_by_length",
-        before_5=next(iter(older), reading.before_5),
-    )
-
-
-def format_conversion(conversion: Conversion, file: str = "") -> str:
-    """The whole report: what was taken, what is not needed, what was not read, what is missing, and what comes next."""
-    lines = [f"{conversion.name} -> {file}" if file else conversion.name, "", "taken:"]
-    for one in conversion.taken:
-        written = ", ".join(
-            f"{path}: {_shown(value)}" if not path.startswith("--") else f"{path} {value}"
-            for path, value in one.changes.items()
-        )
-        lines.append(f"  {_said(one.place, one.said)}  ->  {written}{f'  ({one.note})' if one.note else ''}")
-    rows = {
-        "no field needed:": [(one.place, one.said, one.note) for one in conversion.not_needed],
-        "not read, or not carried over:": [(one.place, one.what, one.why) for one in conversion.not_read],
-    }
-    for title, listed in rows.items():
-        lines += ["", title, *(f"  {_said(place, what)}: {why}" for place, what, why in listed)] if listed else []
-    if conversion.missing:
-        lines += ["", "missing, to be written into the recipe:", *(f"  {one}" for one in conversion.missing)]
-    if file and conversion.missing:
-        lines += ["", f"next: write what is missing into {file}, then: seqfit validate {quote(file)}"]
-    elif file:
-        shown = quote(file)
-        options = "".join(
-            f" {name} {quote(str(value))}" if value is not True else f" {name}"
-            for name, value in conversion.options.items()
-            if name != "--resume"
-        )
-        lines += [
-            "",
-            f"next: seqfit validate {shown}; seqfit plan {shown} --gpu rtx3090; seqfit train {shown}{options}",
-        ]
-        if "strategy" in conversion.recipe:
-            lines.append("'~strategy' after the recipe leaves precision, micro-batches and padding to the plan")
-    return "\n".join(lines)
-
-
-def _shown(value: Any) -> str:
-    return repr(value) if isinstance(value, str) and ("\n" in value or value != value.strip()) else write_flow(value)
-
-
-def _said(place: str, said: str) -> str:
-    return f"{place}: {said}" if place else said
-
-
-def write_conversion(conversion: Conversion, file: Path) -> None:
-    """The recipe as a file, with what it lacks as comments; an existing file is never overwritten."""
-    comments = [
-        f"# Converted from {conversion.name} by 'seqfit convert'.",
-        *(f"# missing: {one}" for one in conversion.missing),
-    ]
-    comments += [
-        f"# not read: {_said(one.place, one.what)}: {one.why}".replace("\n", " ") for one in conversion.not_read
-    ]
-    text = "\n".join([*comments, write_yaml(conversion.recipe)])
-    try:
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError as error:
-        raise RecipeError(f"'{file}' exists", "a file is never overwritten", "Name another with -o NEW.yaml") from error
-    except OSError as error:
-        raise RecipeError(
-            f"'{file}': {error.strerror}", "the recipe is written there", "Name another place with -o"
-        ) from error

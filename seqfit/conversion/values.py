@@ -137,6 +137,28 @@ def list_fields(found: Class) -> list[str]:
     return [*above, *own]
 
 
+_NO_CHANGES = {  # calls that look at a text, or give it to something else
+    *("print", "unique", "isin", "set", "sample", "reset_index", "Series", "startswith", "endswith", "count", "type"),
+    *("value_counts", "isinstance", "nunique", "sorted", "append", "info", "debug", "array", "groupby", "mean", "head"),
+    *("describe", "zip", "isnull", "notnull", "isna", "notna", "any", "all", "index", "write"),
+}
+
+
+@dataclass
+class Columns:
+    """The columns of the data: those that the script makes itself, and how it changes texts of others."""
+
+    made: dict[str, Any] = field(default_factory=dict)
+    changes: list[tuple[str, str, int]] = field(default_factory=list)  # text, by what, line
+
+    def find(self, name: str) -> Any:
+        return self.made.get(name, ColumnText(f"{{{name}}}"))
+
+    def note_change(self, template: ColumnText, by: str, line: int) -> None:
+        if by.rpartition(".")[2] not in _NO_CHANGES:
+            self.changes.append((template.text, by, line))
+
+
 class Zipped(list[Any]):
     """zip(a, b) of columns: each element is one row's texts."""
 
@@ -183,3 +205,16 @@ def extend_column(text: str, key: str) -> str:
 
 def is_dataclass_field(value: Any) -> bool:
     return isinstance(value, Thing) and value.kind == "field"
+
+
+def element_of(value: Any) -> Any:
+    """One element of what is iterated over."""
+    if isinstance(value, ColumnText):
+        return value
+    if isinstance(value, Thing):
+        return Thing("row") if value.kind in ("dataset", "frame", "rows") else value
+    if isinstance(value, Unknown):
+        return value
+    if isinstance(value, Zipped):
+        return list(value)
+    return Unknown("it changes in a loop")

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -35,14 +35,18 @@ from seqfit.planning.search import PlanRequest
 from seqfit.planning.shape import Shape
 from seqfit.planning.step_model import StepModel, model_step
 from seqfit.planning.tape import ACTIVATIONS, GRADIENTS, LOSS, STATE, TEMPORARIES, WEIGHTS, Tape
+from seqfit.planning.template import shrink_tape, shrink_template
+from seqfit.planning.timing import Rates
 from seqfit.planning.trainer_step import (
     HALF_WEIGHTS,
     choose_attention,
     count_examples,
     find_limits,
     find_weights_type,
+    has_small_state,
     name_optimizer,
-    quantize,
+    quantize_tape,
+    quantize_template,
     read_strategy,
     split_rows,
 )
@@ -76,9 +80,8 @@ def predict_script(
     strategy = read_strategy(settings, request.model_config.config)
     step = _trace(settings, strategy, request, traces, is_assumed=is_assumed)
     layout = _find_layout(settings, target.count if target.kind == "gpu" else 1)
-    each = _share_memory(layout, step, settings)
-    precision = settings.precision if settings.precision != "bf16" or target.has_bf16 else "fp32"
-    seconds = _share_time(layout, step, request, precision)
+    each = _share_memory(layout, step, settings, request)
+    seconds = _share_time(layout, step, request, settings)
     short = max(each) - target.capacity_bytes
     out_of_memory = step.memory.out_of_memory if layout.parallel != NAIVE else None
     fits = short <= 0 and out_of_memory is None
@@ -114,11 +117,12 @@ def _trace(
         traced, weights = "fp32" if settings.precision == "fp32" else "bf16", _weights_type(settings, request)
         spec = StepSpec(request.model_config, request.model, request.train, strategy, traced, target.rules, weights)
         fake = FakeStep(spec)
-        model = model_step(fake, steps)
-        if settings.quantized_bits is not None:
-            model = model.changed(partial(quantize, bits=settings.quantized_bits))
-        traces[target.rules] = fake, model
+        traces[target.rules] = fake, model_step(fake, steps)
     fake, model = traces[target.rules]
+    if has_small_state(settings):
+        model = model.changed(shrink_template)
+    if settings.quantized_bits is not None:
+        model = model.changed(partial(quantize_template, bits=settings.quantized_bits))
     shape, single = model.largest(steps)
     played = [*steps[:_REPLAYED_STEPS], *steps[-2:], [shape] if single else [shape, shape]]
     memory = model.measure(played, target.rules, target.context_bytes, None)
@@ -127,6 +131,9 @@ def _trace(
         within = model.measure(played, target.rules, target.context_bytes, target.capacity_bytes)
         memory = within if within.out_of_memory is None else memory
     tape = fake.trace([shape] if single else [shape, shape])
+    tape = shrink_tape(tape) if has_small_state(settings) else tape
+    if settings.quantized_bits is not None:
+        tape = quantize_tape(tape, settings.quantized_bits)
     return _Step(steps, model, tape, memory)
 
 
@@ -149,14 +156,14 @@ def _name_layout(layout: GpuLayout) -> str:
     return f"nn.DataParallel x {layout.count}" if layout.parallel == DATAPARALLEL else str(layout)
 
 
-def _share_memory(layout: GpuLayout, step: _Step, settings: ScriptSettings) -> list[int]:
+def _share_memory(layout: GpuLayout, step: _Step, settings: ScriptSettings, request: PlanRequest) -> list[int]:
     """Of each GPU, the first one first."""
     memory, model = step.memory, step.model
     extra_bytes = memory.total_bytes - memory.allocated_bytes
     if layout.parallel == DATAPARALLEL:
         copies = 2 if settings.accumulation == 1 else 3
         reduced = model.weight_bytes + memory.parts.get(STATE, 0) + copies * model.gradient_bytes
-        first = max(memory.allocated_bytes, reduced) + extra_bytes
+        first = max(memory.allocated_bytes, reduced + 2 * request.target.rules.workspace_bytes) + extra_bytes
         return [first, *[_peak_of_replica(step.tape) + extra_bytes] * (layout.count - 1)]
     if layout.parallel == NAIVE:
         inside = sum(block.bytes for block in step.tape.live_at_peak() if block.layer is not None)
@@ -177,15 +184,23 @@ def _peak_of_replica(tape: Tape) -> int:
     return int(np.cumsum(np.where(events >= 0, sizes[events], -sizes[~events])).max(initial=0))
 
 
-def _share_time(layout: GpuLayout, step: _Step, request: PlanRequest, precision: str) -> float:
+def _share_time(layout: GpuLayout, step: _Step, request: PlanRequest, settings: ScriptSettings) -> float:
     """Each GPU has the step's micro-batches; what it waits for comes on top, in nn.DataParallel for each of them."""
-    rates = request.target.rates(precision)
+    rates = request.target.rates(settings.precision)
+    if settings.precision == "bf16" and not request.target.has_bf16:
+        rates = emulate_half(rates)
     seconds = float(step.model.step_seconds(step.steps, rates).mean())
     if request.target.card is None or layout.parallel not in ("ddp", DATAPARALLEL):
         return seconds
     work = step.model.rank_work(step.steps, seconds, rates)
     total, waiting = work.predict_step(layout, build_card_link(request.target.card, layout.count))
     return total + (work.micro_batches - 1) * waiting if layout.parallel == DATAPARALLEL else total
+
+
+def emulate_half(rates: Rates) -> Rates:
+    """bf16 on a GPU without it: computed in fp32."""
+    full = {kind: rates.flops_per_second[kind.removeprefix("half ")] for kind in rates.flops_per_second}
+    return replace(rates, flops_per_second=full)
 
 
 def _count_steps(recipe: Recipe, request: PlanRequest, examples: int) -> int:

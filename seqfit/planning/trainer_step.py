@@ -15,6 +15,7 @@ half precision as well, and it is predicted in fp32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ from seqfit.conversion import ScriptSettings
 from seqfit.model import family_of
 from seqfit.parallel import build_rule
 from seqfit.planning.shape import Shape, Workload
-from seqfit.planning.tape import WEIGHTS
+from seqfit.planning.tape import WEIGHTS, MemoryBlock, Tape
 from seqfit.planning.template import Template
 from seqfit.strategy import Batching, Strategy
 
@@ -53,7 +54,6 @@ def read_strategy(settings: ScriptSettings, config: PreTrainedConfig) -> Strateg
         pad_multiple=settings.pad_multiple,
         attention=choose_attention(settings, config),
         recompute="blocks" if settings.checkpointing else "none",
-        optimizer="8bit" if "8bit" in settings.optimizer else "recipe",
         optimizer_kernel=_KERNELS.get(name_optimizer(settings), "fused"),
     )
 
@@ -116,23 +116,29 @@ def _sort_megabatches(rows: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32
     return np.concatenate([piece[np.argsort(-lengths[piece], kind="stable")] for piece in pieces])
 
 
-def quantize(template: Template, bits: int) -> Template:
+def has_small_state(settings: ScriptSettings) -> bool:
+    """An optimizer with 8-bit state, which is a rule on top of AdamW's trace."""
+    return "8bit" in settings.optimizer
+
+
+def quantize_template(template: Template, bits: int) -> Template:
     """Weights of the blocks' matrices in so many bits, as bitsandbytes stores them; a rule, which was not measured."""
-    shares = np.array(
-        [
-            bits / 8 / (block.bytes / max(int(np.prod(block.shape)), 1))
-            if block.category == WEIGHTS and block.layer is not None and len(block.shape) == 2 and block.bytes
-            else 1.0
-            for block in template.tape.blocks
-        ]
-    )
-    blocks = [
-        replace(block, bytes=round(block.bytes * share))
-        for block, share in zip(template.tape.blocks, shares, strict=True)
-    ]
+    shares = np.array([_quantized_share(block, bits) for block in template.tape.blocks])
     return replace(
-        template, tape=replace(template.tape, blocks=blocks), block_bytes=template.block_bytes * shares[:, None]
+        template, tape=quantize_tape(template.tape, bits), block_bytes=template.block_bytes * shares[:, None]
     )
+
+
+def quantize_tape(tape: Tape, bits: int) -> Tape:
+    return replace(
+        tape, blocks=[replace(block, bytes=round(block.bytes * _quantized_share(block, bits))) for block in tape.blocks]
+    )
+
+
+def _quantized_share(block: MemoryBlock, bits: int) -> float:
+    if block.category != WEIGHTS or block.layer is None or len(block.shape) != 2 or not block.bytes:
+        return 1.0
+    return bits / 8 / (block.bytes / math.prod(block.shape))
 
 
 def count_examples(settings: ScriptSettings, gpus: int) -> int:
