@@ -28,6 +28,7 @@ _ASSIGNED = re.compile(r"(?:export\s+|local\s+|declare\s+|readonly\s+)?([A-Za-z_
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
 _LEFT = re.compile(r"\$[\w{(@*#!?-]|`")
 _PROCESSES = ("--nproc_per_node", "--nproc-per-node", "--num_processes", "--num_gpus", "--nproc")
+_NUMBERS_OF_PROCESSES = {name.lstrip("-") for name in _PROCESSES}
 _NODES = ("--nnodes", "--num_machines", "--num_nodes")
 
 
@@ -42,6 +43,7 @@ class Command:
     processes: int | None = None
     mixed_precision: str | None = None
     visible_gpus: int | None = None
+    starts_all: bool = False  # a launcher without a number of processes: one for each GPU
     unknown: dict[str, str] = field(default_factory=dict)  # options whose text the shell script does not have
 
 
@@ -152,7 +154,9 @@ def _read_command(words: Sequence[str], line: int, variables: Mapping[str, str])
             unknown[name.lstrip("-")] = value
     before = dict(_pairs(words[:script])) if VISIBLE_GPUS in " ".join(words[:script]) else variables
     gpus = count_visible(before.get(VISIBLE_GPUS))
-    return Command(words[script], options, line, positional, processes, precision, gpus, unknown)
+    is_counted = processes is not None or any(name in _NUMBERS_OF_PROCESSES for name in unknown)
+    starts_all = not is_counted and any(re.fullmatch(r"(.*/)?(accelerate|deepspeed)", word) for word in words[:script])
+    return Command(words[script], options, line, positional, processes, precision, gpus, starts_all, unknown)
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:

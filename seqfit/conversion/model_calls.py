@@ -7,6 +7,7 @@ tokenizer(texts, max_length=512, padding="max_length")    the length of the sour
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Any
 
@@ -39,8 +40,11 @@ class ModelCalls:
                 return self._add_model(call.name, call.args[0].fields.get("name"), call, is_new=True)
             if call.name == "get_peft_model":
                 model, config = call.get("model", 0), call.get("peft_config", 1)
-                if isinstance(model, Thing) and isinstance(config, Thing):
+                if isinstance(model, Thing) and isinstance(config, Thing) and config.kind == "lora":
                     model.fields["lora"] = config
+                else:
+                    why = "adapters of this kind, or of a config that is not in the script, are not carried over"
+                    self.reading.leave(ast.unparse(call.node), call.line, f"{why}; model.lora has LoRA's")
                 return model
             if call.name == "LoraConfig":
                 return Thing("lora", dict(call.kwargs), call.line)

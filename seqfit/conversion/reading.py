@@ -50,6 +50,7 @@ class ScriptSettings:
     per_device_examples: int = 8
     accumulation: int = 1
     processes: int | None = None  # None: nothing starts several, and the Trainer takes all GPUs that it sees
+    starts_all: bool = False  # a launcher starts one for each GPU
     visible_gpus: int | None = None  # what CUDA_VISIBLE_DEVICES leaves
     checkpointing: bool = False
     optimizer: str = ""  # "" is transformers' default
@@ -71,6 +72,7 @@ class ScriptReading:
     padding: str = "longest"
     target_padding: str = "longest"
     visible_gpus: int | None = None
+    starts_all: bool = False
     before_5: str = ""
     quantized_bits: int | None = None
     naive_pipeline: bool = False

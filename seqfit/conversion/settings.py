@@ -37,6 +37,7 @@ def describe_script(reading: ScriptReading, name: str) -> ScriptSettings:
         per_device_examples=given.get("per_device_train_batch_size", given.get("per_gpu_train_batch_size", 8)),
         accumulation=given.get("gradient_accumulation_steps", 1),
         processes=reading.processes,
+        starts_all=reading.starts_all,
         visible_gpus=reading.visible_gpus,
         checkpointing=given.get("gradient_checkpointing") is True,
         optimizer=optimizer,

@@ -254,6 +254,7 @@ def _read_command(commands: list[Command], folder: Path, name: str) -> ScriptRea
             script = None
     reading.script, reading.processes = Path(command.script).name, command.processes
     reading.visible_gpus = command.visible_gpus or reading.visible_gpus
+    reading.starts_all = command.starts_all
     if script is None or is_example:
         for key, value in options.items():
             _take_option(reading, key, value, command.line)

@@ -13,7 +13,7 @@ from typing import Any
 from seqfit.conversion.found import Found, take_value
 from seqfit.conversion.interpreter import Interpreter
 from seqfit.conversion.operations import join
-from seqfit.conversion.values import Class, ColumnText, Function, Thing, Unknown, is_constant
+from seqfit.conversion.values import ColumnText, Imported, Thing, Unknown, is_constant
 from seqfit.yaml_text import write_flow
 
 _TARGET_NAMES = re.compile(r"label|target|summar|answer|output|decoder|tgt|^y$|reference", re.IGNORECASE)
@@ -68,6 +68,9 @@ class TrainedData:
             for note in thing.fields.get("notes", []) if thing is not None else ():
                 reading.leave(*note)
         if source is None:
+            if wanted is not None:
+                reason = wanted.reason if isinstance(wanted, Unknown) else "how its rows are made is not followed"
+                reading.leave("Trainer(train_dataset)", None, f"{reason}; set data.path")
             return
         if "hub" in source.fields:
             self._take("dataset_name", source.fields["hub"], source.line, "load_dataset()")
@@ -242,7 +245,8 @@ class TrainedData:
         if not isinstance(collator, Thing) or collator.kind != "collator":
             for one in self.found.collators if collator is None else ():
                 self.reading.leave(one.fields["class"], one.line, "no Trainer gets it")
-            if isinstance(collator, Thing | Function | Class):
+            is_plain = isinstance(collator, Imported) and collator.name in ("default_data_collator", "None")
+            if collator is not None and not is_plain:
                 self.reading.leave("data_collator", None, "a collator of the script's own is not carried over")
             return
         if "pad_to_multiple_of" in collator.fields:

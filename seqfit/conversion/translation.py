@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.conversion.converted import Conversion, NotRead, Taken
-from seqfit.conversion.reading import ScriptReading, Setting
+from seqfit.conversion.reading import VISIBLE_GPUS, ScriptReading, Setting
 from seqfit.conversion.settings import as_number, describe_script
 from seqfit.conversion.sources import Locate, is_there, load_table, read_source
 from seqfit.errors import RecipeError
@@ -91,11 +91,17 @@ def _add_defaults(reading: ScriptReading) -> None:
         if is_given or (name == "num_train_epochs" and has_steps):
             continue
         reading.take(name, value, None, f"{name}={value} (transformers' default)")
-    processes = reading.processes or 1
+    processes = reading.processes or reading.visible_gpus or 1  # one process takes all GPUs that it sees
     reading.settings.setdefault(
         "num_processes",
-        Setting("num_processes", processes, None, f"{processes} process{'es' if processes > 1 else ''}"),
+        Setting("num_processes", processes, None, _describe_processes(reading, processes)),
     )
+
+
+def _describe_processes(reading: ScriptReading, processes: int) -> str:
+    if reading.processes is None and processes > 1:
+        return f"{VISIBLE_GPUS} has {processes} GPUs"
+    return f"{processes} process{'es' if processes > 1 else ''}"
 
 
 def _add_columns(reading: ScriptReading) -> None:
@@ -151,9 +157,7 @@ def _translate(
             continue
         if one.name == "num_processes" and one.value == 1:
             note = (
-                "several GPUs that one process sees would multiply the global batch"
-                if reading.processes is None
-                else ""
+                "several GPUs that the script sees would multiply the global batch" if reading.processes is None else ""
             )
             not_needed.append(Taken(locate(one.line), "processes: 1", {}, note or "one process"))
             continue

@@ -143,8 +143,9 @@ def _weights_type(settings: ScriptSettings, request: PlanRequest) -> str:
 
 def _find_layout(settings: ScriptSettings, gpus: int) -> GpuLayout:
     seen = min(gpus, settings.visible_gpus or gpus)
-    if settings.processes is not None and settings.processes > 1:
-        return GpuLayout("ddp", settings.processes)
+    if settings.starts_all or (settings.processes or 1) > 1:
+        count = settings.processes or seen
+        return GpuLayout("ddp", count) if count > 1 else ONE_GPU
     if seen == 1 or settings.processes == 1:
         return ONE_GPU
     return GpuLayout(NAIVE if settings.naive_pipeline else DATAPARALLEL, seen)

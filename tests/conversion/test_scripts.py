@@ -497,3 +497,22 @@ args = Seq2SeqTrainingArguments("out")
     assert get(conversion, "train.optimizer.relative_step") is True
     assert "Adafactor(warmup_init)" in listed(conversion)
     assert "Adafactor(scale_parameter)" not in listed(conversion)
+
+
+def test_adapters_that_are_not_loras_are_listed(place: Path) -> None:
+    prefix = 'model = get_peft_model(model, PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=20))\n'
+    assert "get_peft_model(model, PrefixTuningConfig(" in listed(read(HEAD + prefix + ENCODE + ARGS + TRAIN, place))
+
+
+def test_a_collator_and_rows_from_elsewhere_are_listed(place: Path) -> None:
+    text = """
+from transformers import *
+from mine import PairCollator, read_pairs
+tokenizer = AutoTokenizer.from_pretrained("t5-small")
+model = AutoModelForSeq2SeqLM.from_pretrained("t5-small")
+rows = read_pairs("physics")
+Seq2SeqTrainer(model, Seq2SeqTrainingArguments("out"), PairCollator(tokenizer), rows).train()
+"""
+    found = listed(read(text, place))
+    assert "data_collator: a collator of the script's own" in found
+    assert "Trainer(train_dataset): read_pairs() is known only when it runs; set data.path" in found
