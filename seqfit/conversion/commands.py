@@ -44,6 +44,7 @@ class Command:
     mixed_precision: str | None = None
     visible_gpus: int | None = None
     starts_all: bool = False  # a launcher without a number of processes: one for each GPU
+    accelerate_config: str | None = None  # a file with processes and precision
     unknown: dict[str, str] = field(default_factory=dict)  # options whose text the shell script does not have
 
 
@@ -156,7 +157,8 @@ def _read_command(words: Sequence[str], line: int, variables: Mapping[str, str])
     gpus = count_visible(before.get(VISIBLE_GPUS))
     is_counted = processes is not None or any(name in _NUMBERS_OF_PROCESSES for name in unknown)
     starts_all = not is_counted and any(re.fullmatch(r"(.*/)?(accelerate|deepspeed)", word) for word in words[:script])
-    return Command(words[script], options, line, positional, processes, precision, gpus, starts_all, unknown)
+    config = dict(_pairs(words[:script])).get("--config_file")
+    return Command(words[script], options, line, positional, processes, precision, gpus, starts_all, config, unknown)
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:

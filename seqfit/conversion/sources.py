@@ -252,14 +252,12 @@ def _read_command(commands: list[Command], folder: Path, name: str) -> ScriptRea
             if not any(trainer_names.find_argument(key) for key in options):
                 raise
             script = None
-    reading.script, reading.processes = Path(command.script).name, command.processes
+    reading.script = Path(command.script).name
     reading.visible_gpus = command.visible_gpus or reading.visible_gpus
-    reading.starts_all = command.starts_all
+    _read_launcher(reading, command, folder)
     if script is None or is_example:
         for key, value in options.items():
             _take_option(reading, key, value, command.line)
-    if command.mixed_precision in ("bf16", "fp16") and not (reading.has("bf16") or reading.has("fp16")):
-        reading.take(command.mixed_precision, True, command.line, f"--mixed_precision {command.mixed_precision}")
     reading.has_trainer = True
     for other in commands:
         if other is not command:
@@ -268,6 +266,25 @@ def _read_command(commands: list[Command], folder: Path, name: str) -> ScriptRea
                 what, other.line, f"the one in line {command.line} is taken; put this one in quotes to convert it"
             )
     return reading
+
+
+def _read_launcher(reading: ScriptReading, command: Command, folder: Path) -> None:
+    """Processes and precision, by the command or by accelerate's file of both."""
+    processes, precision, said = command.processes, command.mixed_precision, "--mixed_precision"
+    if command.accelerate_config is not None:
+        file = _find_file(command.accelerate_config, folder)
+        if file is None:
+            why = "the file is not there; it may have the number of processes and the precision"
+            reading.leave(f"--config_file {command.accelerate_config}", command.line, why)
+        else:
+            config, _ = read_argument_file(file.read_text("utf-8"), file.name)
+            count = config.get("num_processes")
+            processes = processes or (count if isinstance(count, int) else None)
+            precision, said = precision or config.get("mixed_precision"), f"{file.name}: mixed_precision"
+    reading.processes = processes
+    reading.starts_all = command.starts_all and processes is None
+    if precision in ("bf16", "fp16") and not (reading.has("bf16") or reading.has("fp16")):
+        reading.take(precision, True, command.line, f"{said} {precision}")
 
 
 def _find_script(name: str, folder: Path) -> Path | None:

@@ -91,7 +91,8 @@ def _add_defaults(reading: ScriptReading) -> None:
         if is_given or (name == "num_train_epochs" and has_steps):
             continue
         reading.take(name, value, None, f"{name}={value} (transformers' default)")
-    processes = reading.processes or reading.visible_gpus or 1  # one process takes all GPUs that it sees
+    seen = None if reading.naive_pipeline else reading.visible_gpus
+    processes = reading.processes or seen or 1  # one process takes all GPUs that it sees
     reading.settings.setdefault(
         "num_processes",
         Setting("num_processes", processes, None, _describe_processes(reading, processes)),

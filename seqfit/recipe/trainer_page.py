@@ -95,10 +95,12 @@ $ seqfit convert 'torchrun --nproc_per_node 2 run_summarization.py --model_name_
   read, are listed with the reason; none is dropped silently.
 - Batch size, learning rate, epochs and seed that the script leaves to transformers are written with transformers'
   defaults, because seqfit's differ.
-- `train.batch_examples` is the batch per device times the accumulation times the processes of the launcher, or of one
-  process where there is no launcher.
+- `train.batch_examples` is the batch per device times the accumulation times the processes of the launcher. Without a
+  launcher it is times the GPUs of `CUDA_VISIBLE_DEVICES`, or one: the Trainer takes all GPUs that it sees.
+- `accelerate launch --config_file FILE` is read with its file: the number of processes, and the precision.
 - The recipe keeps the script's precision, micro-batches and padding as its `strategy`. Leave it out to let the plan
   choose: `seqfit train mine.yaml '~strategy'`.
+- [`seqfit plan train.py`](planning.md#a-trainer-script-as-it-is) predicts the script as it is, and then what seqfit would do.
 - The exit code is 1 if a needed field is missing, such as the columns; the file names it, and `seqfit validate` accepts
   the recipe once it is filled in.
 

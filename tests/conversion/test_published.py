@@ -187,3 +187,105 @@ def test_unified_qa_joins_question_and_context_by_two_characters(tmp_path: Path)
     assert (recipe.task.max_source_tokens, recipe.train.learning_rate) == (2048, 5e-5)
     defaults = [one.said for one in conversion.taken if "transformers' default" in one.said]
     assert len(defaults) == 3, defaults  # batch size, learning rate, seed
+
+
+ACCELERATE = """
+compute_environment: LOCAL_MACHINE
+debug: true
+distributed_type: MULTI_GPU
+downcast_bf16: 'no'
+gpu_ids: all
+machine_rank: 0
+main_training_function: main
+mixed_precision: fp16
+num_machines: 1
+num_processes: 2
+same_network: true
+use_cpu: false
+"""
+
+
+def test_processes_and_precision_of_a_file_of_accelerates_are_the_scripts(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CAUSAL_QA.replace(", fp16=True", ""))
+    (tmp_path / "two.yaml").write_text(ACCELERATE)
+    (tmp_path / "run.sh").write_text("#SBATCH --gres=gpu:2\naccelerate launch --config_file two.yaml train.py\n")
+    conversion = convert(tmp_path / "run.sh")
+    assert (conversion.script.processes, conversion.script.precision) == (2, "fp16")
+    assert conversion.options["--nproc"] == 2
+    assert conversion.recipe["train"]["batch_examples"] == 16
+    (tmp_path / "two.yaml").unlink()
+    conversion = convert(tmp_path / "run.sh")
+    assert conversion.script.starts_all
+    assert "--config_file two.yaml" in {one.what for one in conversion.not_read}
+
+
+SPANISH_QA = """
+from datasets import load_dataset
+from transformers import MT5ForConditionalGeneration, T5TokenizerFast, Trainer, TrainingArguments
+
+tokenizer = T5TokenizerFast.from_pretrained("google/mt5")
+model = MT5ForConditionalGeneration.from_pretrained("google/mt5")
+
+def encode(row):
+    text = "question: " + row["question"] + " context: " + row["context"]
+    coded = tokenizer(text, truncation=True, padding="longest")
+    coded["labels"] = tokenizer(row["answers"]["text"][0])["input_ids"]
+    return coded
+
+data = load_dataset("squad_es", "v2.0.0").map(encode)
+args = TrainingArguments("out", per_device_train_batch_size=2)
+Trainer(model=model, args=args, train_dataset=data["train"], tokenizer=tokenizer).train()
+"""
+
+
+def test_mt5_on_spanish_squad(tmp_path: Path) -> None:
+    conversion = convert_text(SPANISH_QA, tmp_path)
+    recipe = load_checked_recipe(conversion.recipe)
+    assert (recipe.model.name, recipe.sources[0].hub, recipe.task.name) == ("google/mt5", "squad_es", "qa")
+    assert recipe.task.source == "question: {question} context: {context}"
+    assert (conversion.script.padding, conversion.script.max_source_tokens) == ("longest", None)
+    assert "tokenizer(truncation=True)" in {one.what for one in conversion.not_read}  # where, is the tokenizer's choice
+
+
+CONFIGURATIONS = """
+from datasets import load_dataset
+from transformers import *
+tokenizer = AutoTokenizer.from_pretrained("{model}")
+model = AutoModelForSeq2SeqLM.from_pretrained("{model}")
+{parallel}
+def encode(row):
+    coded = tokenizer(row["question"], max_length=256, truncation=True)
+    coded["labels"] = tokenizer(text_target=row["answer"], max_length=128, truncation=True)["input_ids"]
+    return coded
+data = load_dataset("gsm8k", "main").map(encode)
+args = Seq2SeqTrainingArguments("out", dataloader_num_workers={workers}, fp16={fp16})
+Seq2SeqTrainer(model=model, args=args, train_dataset=data["train"]).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("workers", "gpus", "fp16", "parallel", "model"),
+    [
+        (1, 1, False, "", "t5-base"),
+        (2, 1, False, "", "t5-base"),
+        (2, 1, True, "", "t5-base"),
+        (2, 2, False, "", "t5-base"),
+        (2, 2, False, "model.parallelize()", "t5-base"),
+        (2, 2, False, "model.parallelize()", "t5-large"),
+    ],
+)
+def test_the_six_configurations_of_a_course_project(
+    workers: int, gpus: int, fp16: bool, parallel: str, model: str, tmp_path: Path
+) -> None:
+    text = CONFIGURATIONS.format(workers=workers, fp16=fp16, parallel=parallel, model=model)
+    (tmp_path / "train.py").write_text(text)
+    devices = ",".join(map(str, range(gpus)))
+    (tmp_path / "run.sh").write_text(f"export CUDA_VISIBLE_DEVICES={devices}\npython train.py\n")
+    conversion = convert(tmp_path / "run.sh")
+    recipe = load_checked_recipe(conversion.recipe)
+    assert isinstance(recipe.strategy, dict)
+    assert (recipe.model.name, recipe.strategy["prefetch"]) == (model, workers)
+    assert (conversion.script.visible_gpus, conversion.script.precision) == (gpus, "fp16" if fp16 else "fp32")
+    assert conversion.script.naive_pipeline == bool(parallel)
+    assert recipe.train.batch_examples == (8 if parallel else 8 * gpus)
+    assert {one.what for one in conversion.not_read} == set()
