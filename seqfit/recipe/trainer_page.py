@@ -100,7 +100,8 @@ $ seqfit convert 'torchrun --nproc_per_node 2 run_summarization.py --model_name_
 - `accelerate launch --config_file FILE` is read with its file: the number of processes, and the precision.
 - The recipe keeps the script's precision, micro-batches and padding as its `strategy`. Leave it out to let the plan
   choose: `seqfit train mine.yaml '~strategy'`.
-- [`seqfit plan train.py`](planning.md#a-trainer-script-as-it-is) predicts the script as it is, and then what seqfit would do.
+- [`seqfit plan train.py`](planning.md#a-trainer-script-as-it-is) predicts the script as it is, and then what seqfit
+  would do.
 - The exit code is 1 if a needed field is missing, such as the columns; the file names it, and `seqfit validate` accepts
   the recipe once it is filled in.
 
