@@ -3,8 +3,7 @@
     python benchmarks/published_scripts/measure.py           # all rows, without a GPU
     python benchmarks/published_scripts/measure.py table     # README.md from existing results
 
-In: t5-memory.yaml, an account of fine-tuning T5-base on two RTX 3090 (settings and figures), from next to the real data.
-Out: results/rows.jsonl and the table. The code is that of `seqfit plan train.py`: `predict_script` with the settings of
+In: t5-memory.yaml, an account of fine-tuning T5-base on two RTX 3090: settings and figures, next to the real data. Out: results/rows.jsonl and the table. The code is that of `seqfit plan train.py`: `predict_script` with the settings of
 each row. What the account does not say is assumed once, for all rows (`ASSUMED`).
 """
 
@@ -37,9 +36,9 @@ RESULTS = HERE / "results" / "rows.jsonl"
 TARGET_TOKENS = 128
 ASSUMED = (
     "transformers 4 (eager attention, AdamW as foreach); texts padded to the longest of a batch, because the account's "
-    "total_flos of 129e12 are 542 tokens per text on one GPU (382 at a limit of 512) and not 4,096; one text as long as "
-    f"the limit, so each row at 4,096 is an upper bound; targets of {TARGET_TOKENS} tokens; a CUDA context of 450 MiB on "
-    "each GPU; published GB taken as GiB"
+    "total_flos of 129e12 are 542 tokens per text on one GPU (382 at a limit of 512) and not 4,096; one text as long "
+    f"as the limit, so each row at 4,096 is an upper bound; targets of {TARGET_TOKENS} tokens; a CUDA context of "
+    "450 MiB on each GPU; published GB taken as GiB"
 )
 ROWS: dict[str, dict[str, Any]] = {
     "baseline": {},
