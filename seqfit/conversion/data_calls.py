@@ -11,8 +11,7 @@ import ast
 import re
 from typing import Any
 
-from seqfit.conversion.found import Found
-from seqfit.conversion.interpreter import Interpreter
+from seqfit.conversion.found import ScriptPart
 from seqfit.conversion.values import ColumnText, Function, Imported, ScriptCall, Thing, Unknown, is_constant
 from seqfit.hub import is_path
 
@@ -28,12 +27,7 @@ _SAME_DATA = {  # what gives the rows of the same data again, perhaps fewer of t
 }
 
 
-class DataCalls:
-    def __init__(self, interpreter: Interpreter, found: Found) -> None:
-        self.interpreter = interpreter
-        self.reading = interpreter.reading
-        self.found = found
-
+class DataCalls(ScriptPart):
     def read(self, call: ScriptCall) -> Any:
         name, owner, first = call.name, call.owner, call.args[0] if call.args else None
         if name == "load_dataset":

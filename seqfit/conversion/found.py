@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqfit.conversion.reading import ScriptReading
+from seqfit.conversion.interpreter import Interpreter
 from seqfit.conversion.values import ColumnText, Imported, Thing, Unknown, is_constant
 from seqfit.yaml_text import read_yaml
 
@@ -38,19 +38,26 @@ class Found:
     in_target: int = 0  # inside of as_target_tokenizer()
 
 
-def take_value(reading: ScriptReading, name: str, value: Any, line: int | None, said: str = "") -> None:
-    """A setting whose value is known; otherwise what is not read, and why."""
-    if isinstance(value, list):
-        value = [_constant_of(one) if isinstance(one, Imported) else one for one in value]
-    value = _constant_of(value) if isinstance(value, Imported) else value
-    if value is None:
-        return
-    if is_constant(value):
-        reading.take(name, value, line, said)
-    else:
-        reading.leave(
-            said or name, line, value.reason if isinstance(value, Unknown) else "it is known only when it runs"
-        )
+class ScriptPart:
+    """One who reads a part of a script: some kinds of calls, or in the end what is trained."""
+
+    def __init__(self, interpreter: Interpreter, found: Found) -> None:
+        self.interpreter = interpreter
+        self.reading = interpreter.reading
+        self.found = found
+
+    def take(self, name: str, value: Any, line: int | None, said: str = "") -> None:
+        """A setting whose value is known; otherwise what is not read, and why."""
+        if isinstance(value, list):
+            value = [_constant_of(one) if isinstance(one, Imported) else one for one in value]
+        value = _constant_of(value) if isinstance(value, Imported) else value
+        if value is None:
+            return
+        if is_constant(value):
+            self.reading.take(name, value, line, said)
+        else:
+            why = value.reason if isinstance(value, Unknown) else "it is known only when it runs"
+            self.reading.leave(said or name, line, why)
 
 
 def _constant_of(value: Imported) -> Any:

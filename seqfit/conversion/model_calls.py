@@ -11,8 +11,7 @@ import ast
 import re
 from typing import Any
 
-from seqfit.conversion.found import OTHER_MODELS, TEXT_TO_TEXT, Found
-from seqfit.conversion.interpreter import Interpreter
+from seqfit.conversion.found import OTHER_MODELS, TEXT_TO_TEXT, ScriptPart
 from seqfit.conversion.values import Class, ColumnText, Function, Imported, ScriptCall, Thing, Unknown, is_constant
 from seqfit.yaml_text import write_flow
 
@@ -24,12 +23,7 @@ _SAME_MODEL = {  # what gives the same model again
 }
 
 
-class ModelCalls:
-    def __init__(self, interpreter: Interpreter, found: Found) -> None:
-        self.interpreter = interpreter
-        self.reading = interpreter.reading
-        self.found = found
-
+class ModelCalls(ScriptPart):
     def read(self, call: ScriptCall) -> Any:
         owner = call.owner
         if call.name in ("from_pretrained", "from_config"):

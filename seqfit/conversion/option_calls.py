@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqfit.conversion.found import ARGUMENTS, NO_DEFAULTS, Found
+from seqfit.conversion.found import ARGUMENTS, NO_DEFAULTS, Found, ScriptPart
 from seqfit.conversion.interpreter import Interpreter
 from seqfit.conversion.values import Class, Imported, ScriptCall, Thing, Unknown
 from seqfit.recipe import trainer_names
 
 
-class OptionCalls:
+class OptionCalls(ScriptPart):
     def __init__(
         self, interpreter: Interpreter, found: Found, options: Mapping[str, Any] | None, *, flags_known: bool
     ) -> None:
-        self.interpreter = interpreter
-        self.reading = interpreter.reading
-        self.found = found
+        super().__init__(interpreter, found)
         self.options = options  # of the command line, or None where there is none
         self.used: set[str] = set()
         self.flags_known = flags_known

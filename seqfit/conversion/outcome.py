@@ -9,23 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqfit.conversion.found import NO_DEFAULTS, Found, take_value
-from seqfit.conversion.interpreter import Interpreter
+from seqfit.conversion.found import NO_DEFAULTS, ScriptPart
 from seqfit.conversion.trained_data import TrainedData
 from seqfit.conversion.trained_model import TrainedModel
 from seqfit.conversion.values import Imported, Thing, Unknown, is_constant
 from seqfit.recipe import trainer_names
 
 
-class TrainedParts:
-    def __init__(self, interpreter: Interpreter, found: Found) -> None:
-        self.interpreter = interpreter
-        self.reading = interpreter.reading
-        self.found = found
-
-    def _take(self, name: str, value: Any, line: int | None, said: str = "") -> None:
-        take_value(self.reading, name, value, line, said)
-
+class TrainedParts(ScriptPart):
     def finish(self) -> None:
         reading = self.reading
         trainer = next(
@@ -71,12 +62,12 @@ class TrainedParts:
                                 f"GenerationConfig({key})", value.line, "generation is greedy or beam search here"
                             )
                         else:
-                            self._take(ours, inner, value.line, f"GenerationConfig({key})")
+                            self.take(ours, inner, value.line, f"GenerationConfig({key})")
                     continue
                 if trainer_names.find_argument(name) is None:
                     self.reading.leave(said or name, line, "not an argument of transformers' Trainer")
                 else:
-                    self._take(name, value, line, said)
+                    self.take(name, value, line, said)
             for other in self.found.arguments:
                 if other is not arguments:
                     self.reading.leave(
@@ -90,12 +81,12 @@ class TrainedParts:
         for one in callbacks if isinstance(callbacks, list) else []:
             if isinstance(one, Thing) and one.kind == "early stopping":
                 for name in ("early_stopping_patience", "early_stopping_threshold"):
-                    self._take(name, one.fields.get(name), one.line, f"EarlyStoppingCallback({name})")
+                    self.take(name, one.fields.get(name), one.line, f"EarlyStoppingCallback({name})")
             else:
                 self.reading.leave("callbacks", trainer.line, "a callback of the script's own has no counterpart")
         for name, value, line, said in trainer.fields.get("generation", []):
             if not self.reading.has(name):
-                self._take(name, value, line, said)
+                self.take(name, value, line, said)
         if "resume" in trainer.fields:
             value, line = trainer.fields["resume"]
             self.reading.leave(

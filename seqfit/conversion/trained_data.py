@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqfit.conversion.found import Found, take_value
-from seqfit.conversion.interpreter import Interpreter
+from seqfit.conversion.found import ScriptPart
 from seqfit.conversion.operations import join
 from seqfit.conversion.values import ColumnText, Imported, Thing, Unknown, is_constant
 from seqfit.yaml_text import write_flow
@@ -24,21 +23,13 @@ _METRICS = {
 }
 
 
-class TrainedData:
-    def __init__(self, interpreter: Interpreter, found: Found) -> None:
-        self.interpreter = interpreter
-        self.reading = interpreter.reading
-        self.found = found
-
+class TrainedData(ScriptPart):
     def finish(self, given: Mapping[str, Any]) -> None:
         """`given`: the arguments of the Trainer."""
         self._finish_data(given)
         self._finish_texts()
         self._finish_collator(given)
         self._finish_metrics()
-
-    def _take(self, name: str, value: Any, line: int | None, said: str = "") -> None:
-        take_value(self.reading, name, value, line, said)
 
     def _finish_data(self, given: Mapping[str, Any]) -> None:
         reading = self.reading
@@ -73,8 +64,8 @@ class TrainedData:
                 reading.leave("Trainer(train_dataset)", None, f"{reason}; set data.path")
             return
         if "hub" in source.fields:
-            self._take("dataset_name", source.fields["hub"], source.line, "load_dataset()")
-            self._take("dataset_config_name", source.fields.get("config"), source.line, "load_dataset()")
+            self.take("dataset_name", source.fields["hub"], source.line, "load_dataset()")
+            self.take("dataset_config_name", source.fields.get("config"), source.line, "load_dataset()")
         else:
             self._finish_files(source, evaluation, known)
         for name, thing, ours in (
@@ -91,14 +82,14 @@ class TrainedData:
                 share = self.found.holdout[0] if isinstance(self.found.holdout[0], float) else 0.0
                 limit = round(limit * (share if thing is evaluation else 1 - share))
             if limit is not None:
-                self._take(ours, limit, thing.line if thing else None, f"{name}: its first rows")
+                self.take(ours, limit, thing.line if thing else None, f"{name}: its first rows")
         if "columns" in source.fields:
-            self._take("data.columns", source.fields["columns"], source.line, "column_names")
+            self.take("data.columns", source.fields["columns"], source.line, "column_names")
         split = evaluation.fields.get("split") if evaluation is not None else None
         if self.found.holdout is not None and isinstance(self.found.holdout[0], float):
             size, line = self.found.holdout
-            self._take("data.holdout.validation", size, line, f"train_test_split(test_size={size})")
-            self._take("data.holdout.test", 0.0, line, "train_test_split(): no third part")
+            self.take("data.holdout.validation", size, line, f"train_test_split(test_size={size})")
+            self.take("data.holdout.test", 0.0, line, "train_test_split(): no third part")
         elif self.found.holdout is not None:
             reading.leave(
                 "train_test_split()", self.found.holdout[1], "data.holdout is a share of the rows, by default 0.1"
@@ -120,7 +111,7 @@ class TrainedData:
     def _finish_files(self, source: Thing, evaluation: Thing | None, known: Sequence[Thing]) -> None:
         path = source.fields["path"]
         if isinstance(path, str) and not re.search(r"\.\w{2,8}$", path):  # a folder
-            self._take("data.path", path, source.line, "load_dataset()")
+            self.take("data.path", path, source.line, "load_dataset()")
             known = [one for one in known if one.fields.get("path") != path]
             for one in known:
                 self.reading.leave(f"another data set, {_shown(one.fields.get('path'))}", one.line, _ONE_SOURCE)
@@ -151,7 +142,7 @@ class TrainedData:
                         "the first is taken; a recipe lists several sources in data",
                     )
                 value = value[0]
-            self._take(f"{split}_file", value, source.line, "" if is_constant(value) else f"{split} data")
+            self.take(f"{split}_file", value, source.line, "" if is_constant(value) else f"{split} data")
 
     def _finish_texts(self) -> None:
         """The tokenizer's calls: which are the source's and the target's, their texts, lengths and padding."""
@@ -218,7 +209,7 @@ class TrainedData:
         if length is not None and not is_truncated:
             reading.leave(said, line, "without truncation=True the tokenizer truncates nothing")
         elif length is not None:
-            self._take(f"max_{side}_length", length, line, said)
+            self.take(f"max_{side}_length", length, line, said)
         elif options.get("truncation") and side == "source":
             why = "without max_length it truncates to the tokenizer's own limit; see task.max_source_tokens"
             reading.leave("tokenizer(truncation=True)", line, why)
@@ -229,7 +220,7 @@ class TrainedData:
             return
         reading.padding = padding
         if is_whole:
-            self._take("pad_to_max_length", True, line, "tokenizer(padding='max_length')")
+            self.take("pad_to_max_length", True, line, "tokenizer(padding='max_length')")
 
     def _take_text(self, text: ColumnText, side: str, line: int) -> None:
         prefix, brace, rest = text.text.partition("{")
@@ -250,14 +241,14 @@ class TrainedData:
                 self.reading.leave("data_collator", None, "a collator of the script's own is not carried over")
             return
         if "pad_to_multiple_of" in collator.fields:
-            self._take(
+            self.take(
                 "pad_to_multiple_of",
                 collator.fields["pad_to_multiple_of"],
                 collator.line,
                 f"{collator.fields['class']}(pad_to_multiple_of)",
             )
         if collator.fields.get("padding") == "max_length":
-            self._take("pad_to_max_length", True, collator.line, f"{collator.fields['class']}(padding='max_length')")
+            self.take("pad_to_max_length", True, collator.line, f"{collator.fields['class']}(padding='max_length')")
         if collator.fields["class"] == "DataCollatorForLanguageModeling":
             self.reading.leave(
                 "DataCollatorForLanguageModeling", collator.line, "language modelling is not a task of a recipe"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqfit.conversion.found import OTHER_MODELS, TEXT_TO_TEXT, Found, take_value
-from seqfit.conversion.interpreter import Interpreter
+from seqfit.conversion.found import OTHER_MODELS, TEXT_TO_TEXT, ScriptPart
 from seqfit.conversion.values import Function, Thing, is_constant
 
 _LORA = {
@@ -26,12 +25,7 @@ _SAME_MEANING = {  # options of from_pretrained that change nothing, or are read
 }
 
 
-class TrainedModel:
-    def __init__(self, interpreter: Interpreter, found: Found) -> None:
-        self.interpreter = interpreter
-        self.reading = interpreter.reading
-        self.found = found
-
+class TrainedModel(ScriptPart):
     def finish(self, given: Mapping[str, Any]) -> None:
         """`given`: the arguments of the Trainer."""
         model = self._choose_model(given)
@@ -39,9 +33,6 @@ class TrainedModel:
             self._finish_model(model)
         self._finish_tokenizer()
         self._finish_optimizer(given)
-
-    def _take(self, name: str, value: Any, line: int | None, said: str = "") -> None:
-        take_value(self.reading, name, value, line, said)
 
     def _choose_model(self, given: Mapping[str, Any]) -> Thing | None:
         model = given.get("model", given.get("model_init"))
@@ -67,9 +58,9 @@ class TrainedModel:
             if name.endswith(TEXT_TO_TEXT)
             else ""
         )
-        self._take("model_name_or_path", fields["name"], model.line, f"{name}.from_pretrained()")
+        self.take("model_name_or_path", fields["name"], model.line, f"{name}.from_pretrained()")
         if fields["is_new"]:
-            self._take("model.weights", "random", model.line, f"{name}(config)")
+            self.take("model.weights", "random", model.line, f"{name}(config)")
         options: dict[str, Any] = dict(fields["options"])
         config = options.get("config")
         if isinstance(config, Thing):
@@ -86,9 +77,9 @@ class TrainedModel:
         reading.naive_pipeline = options.get("device_map") in ("auto", "balanced", "balanced_low_0", "sequential")
         for key, value in options.items():
             if key in _MODEL_OPTIONS:
-                self._take(key, value, model.line, f"from_pretrained({key})")
+                self.take(key, value, model.line, f"from_pretrained({key})")
             elif key in ("dropout", "dropout_rate", "hidden_dropout_prob"):
-                self._take("model.dropout", value, model.line, f"from_pretrained({key})")
+                self.take("model.dropout", value, model.line, f"from_pretrained({key})")
             elif key not in _SAME_MEANING:
                 reading.leave(
                     f"from_pretrained({key})", model.line, "an option of the model's own that a recipe does not have"
@@ -96,7 +87,7 @@ class TrainedModel:
         self._finish_labels(options)
         for key, value, line, said in fields["settings"]:
             reading.naive_pipeline = reading.naive_pipeline or key == "parallelize"
-            self._take("model.dropout" if key == "dropout" else key, value, line, said)
+            self.take("model.dropout" if key == "dropout" else key, value, line, said)
         lora = fields.get("lora")
         if isinstance(lora, Thing):
             self._finish_lora(lora)
@@ -117,7 +108,7 @@ class TrainedModel:
         for name, ours in _LORA.items():
             value = lora.fields.get(name, 8 if name in ("r", "lora_alpha") else None)
             said = f"LoraConfig({name})" if name in lora.fields else f"LoraConfig: peft's default {name}={value}"
-            self._take(ours, value, lora.line, said)
+            self.take(ours, value, lora.line, said)
         known = {*_LORA, "task_type", "inference_mode", "bias", "base_model_name_or_path", "revision"}
         for name in sorted(set(lora.fields) - known):
             self.reading.leave(f"LoraConfig({name})", lora.line, "an option of peft that a recipe does not have")
@@ -128,11 +119,11 @@ class TrainedModel:
         for one in self.found.tokenizers[:1]:
             model = self.reading.settings.get("model_name_or_path")
             if isinstance(one.fields["name"], str) and (model is None or model.value != one.fields["name"]):
-                self._take("tokenizer_name", one.fields["name"], one.line, "tokenizer.from_pretrained()")
+                self.take("tokenizer_name", one.fields["name"], one.line, "tokenizer.from_pretrained()")
         for one in self.found.tokenizers:
             for key, ours in (("src_lang", "task.source_language"), ("tgt_lang", "task.target_language")):
                 if key in one.fields and not self.reading.has(ours):
-                    self._take(ours, one.fields[key], one.line, f"tokenizer.{key}")
+                    self.take(ours, one.fields[key], one.line, f"tokenizer.{key}")
 
     def _finish_optimizer(self, given: Mapping[str, Any]) -> None:
         pair = given.get("optimizers")
@@ -141,17 +132,17 @@ class TrainedModel:
             if one.kind == "optimizer":
                 self._finish_rule(one)
             elif one.kind == "schedule" and "name" in one.fields:
-                self._take("lr_scheduler_type", one.fields["name"], one.line, "optimizers=")
-                self._take("warmup_steps", one.fields["warmup"], one.line, "optimizers=")
+                self.take("lr_scheduler_type", one.fields["name"], one.line, "optimizers=")
+                self.take("warmup_steps", one.fields["warmup"], one.line, "optimizers=")
         if pair is not None and not things:
             self.reading.leave("optimizers=", None, "which optimizer it is, is known only when it runs")
 
     def _finish_rule(self, one: Thing) -> None:
         fields, is_adamw = one.fields, one.fields["name"] == "AdamW"
-        self._take("optim", "adamw_torch" if is_adamw else "adafactor", one.line, f"{fields['name']}()")
+        self.take("optim", "adamw_torch" if is_adamw else "adafactor", one.line, f"{fields['name']}()")
         rate = fields.get("lr", 1e-3 if is_adamw else None)
-        self._take("learning_rate", rate, one.line, f"{fields['name']}(lr)")
-        self._take(
+        self.take("learning_rate", rate, one.line, f"{fields['name']}(lr)")
+        self.take(
             "weight_decay",
             fields.get("weight_decay", 0.01 if is_adamw else 0.0),
             one.line,
@@ -159,12 +150,12 @@ class TrainedModel:
         )
         betas = fields.get("betas")
         if isinstance(betas, list) and len(betas) == 2:
-            self._take("adam_beta1", betas[0], one.line, "AdamW(betas)")
-            self._take("adam_beta2", betas[1], one.line, "AdamW(betas)")
+            self.take("adam_beta1", betas[0], one.line, "AdamW(betas)")
+            self.take("adam_beta2", betas[1], one.line, "AdamW(betas)")
         if is_adamw and "eps" in fields:
-            self._take("adam_epsilon", fields["eps"], one.line, "AdamW(eps)")
+            self.take("adam_epsilon", fields["eps"], one.line, "AdamW(eps)")
         if not is_adamw:
-            self._take("relative_step", fields.get("relative_step", True), one.line, "Adafactor(relative_step)")
+            self.take("relative_step", fields.get("relative_step", True), one.line, "Adafactor(relative_step)")
             usual = {
                 **{"clip_threshold": (1.0,), "decay_rate": (-0.8,), "beta1": (None,), "warmup_init": (False,)},
                 "scale_parameter": (fields.get("relative_step", True),),

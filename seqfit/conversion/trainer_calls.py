@@ -10,8 +10,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from seqfit.conversion.found import ARGUMENTS, NO_DEFAULTS, Found, take_value
-from seqfit.conversion.interpreter import Interpreter
+from seqfit.conversion.found import ARGUMENTS, NO_DEFAULTS, ScriptPart
 from seqfit.conversion.values import Class, Function, Imported, ScriptCall, Thing
 
 _TRAINERS = ("Trainer", "Seq2SeqTrainer")
@@ -26,12 +25,7 @@ _SCHEDULES = {
 }
 
 
-class TrainerCalls:
-    def __init__(self, interpreter: Interpreter, found: Found) -> None:
-        self.interpreter = interpreter
-        self.reading = interpreter.reading
-        self.found = found
-
+class TrainerCalls(ScriptPart):
     def read(self, call: ScriptCall) -> Any:
         made = self._read_arguments(call)
         return made if made is not None else self._read_training(call)
@@ -72,7 +66,7 @@ class TrainerCalls:
         if call.name == "EarlyStoppingCallback":
             return Thing("early stopping", {"early_stopping_patience": 1, **call.kwargs}, call.line)
         if call.name == "set_seed" and call.args:
-            take_value(self.reading, "seed", call.args[0], call.line, "set_seed()")
+            self.take("seed", call.args[0], call.line, "set_seed()")
             return True
         if call.name in ("AdamW", "Adafactor"):
             return Thing("optimizer", {"name": call.name, "path": call.path, **call.kwargs}, call.line)

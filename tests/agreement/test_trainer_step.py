@@ -12,37 +12,17 @@ from typing import Any, cast
 import pytest
 import torch
 from torch import nn
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    BertConfig,
-    MT5Config,
-    PreTrainedConfig,
-    T5Config,
-)
 from transformers.optimization import Adafactor
 
-from seqfit.model.load import ModelConfig
 from seqfit.planning.device_rules import rules_for
 from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.shape import uniform
 from seqfit.planning.trainer_step import build_trainer_strategy
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step import TrainStep, measure_peak
+from tests.agreement.test_planned_memory import TOLERANCE, build_outline
 
-TOLERANCE = 0.01
-T5_SHAPE = {"vocab_size": 2000, "d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_heads": 4}
-BERT_SHAPE = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256}
 EXAMPLES, SOURCE, TARGET = 4, 180, 45
-
-
-def build_outline(kind: str) -> ModelConfig:
-    if kind == "bert":
-        return ModelConfig(BertConfig(**BERT_SHAPE, vocab_size=2000), {}, AutoModelForSequenceClassification)
-    if kind == "mt5":
-        config: PreTrainedConfig = MT5Config(**T5_SHAPE, feed_forward_proj="gated-gelu", decoder_start_token_id=0)
-        return ModelConfig(config, {"tie_word_embeddings": False}, AutoModelForSeq2SeqLM)
-    return ModelConfig(T5Config(**T5_SHAPE, decoder_start_token_id=0), {}, AutoModelForSeq2SeqLM)
 
 
 def draw_inputs(kind: str) -> dict[str, torch.Tensor]:
