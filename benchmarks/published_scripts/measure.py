@@ -4,8 +4,8 @@
     python benchmarks/published_scripts/measure.py table     # README.md from existing results
 
 In: t5-memory.yaml, an account of fine-tuning T5-base on two RTX 3090 (settings and figures), next to the real data.
-Out: results/rows.jsonl and the table. The code is that of `seqfit plan train.py`: `predict_script` with the settings of each
-row. What the account does not say is assumed once, for all rows (`ASSUMED`).
+Out: results/rows.jsonl and the table. The code is that of `seqfit plan train.py`: `predict_script` with the settings of
+each row. What the account does not say is assumed once, for all rows (`ASSUMED`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqfit.conversion.operations import format_text, join
+from seqfit.conversion.operations import format_text, join_text
 from seqfit.conversion.values import Columns, ColumnText, Imported, Thing, Unknown, Zipped, element_of, is_constant
 
 _SAME_TEXT = {
@@ -49,7 +49,7 @@ def call_builtin(
         pieces = [owner, *args] if name in ("as_posix", "resolve", "absolute") else args
         if name == "join" and isinstance(owner, str):
             inside = first if isinstance(first, list) else []
-            return join([one for part in inside for one in (part, owner)][:-1])
+            return join_text([one for part in inside for one in (part, owner)][:-1])
         if pieces and all(isinstance(one, str) for one in pieces):
             return "/".join([*(one.rstrip("/") for one in pieces[:-1]), pieces[-1]])
     if name == "dict" and owner is None:

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from seqfit.conversion.operations import combine, join
+from seqfit.conversion.operations import combine, join_text
 from seqfit.conversion.values import (
     Class,
     Columns,
@@ -95,7 +95,7 @@ class ExpressionReader(ABC):
                 reason = test.reason if isinstance(test, Unknown) else "its condition is known only when it runs"
                 return one if is_same(one, other) else Unknown(reason)
             case ast.JoinedStr():
-                return join([self.value(part, scope) for part in node.values])
+                return join_text([self.value(part, scope) for part in node.values])
             case ast.FormattedValue():
                 inner = self.value(node.value, scope)
                 if node.format_spec is not None and is_constant(inner):

@@ -39,12 +39,12 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 
 def combine(op: ast.AST, left: Any, right: Any) -> Any:
     if isinstance(op, ast.Add) and (isinstance(left, ColumnText) or isinstance(right, ColumnText)):
-        return join([left, right])
+        return join_text([left, right])
     if isinstance(op, ast.Mod) and isinstance(left, str) and not is_constant(right):
         parts = right if isinstance(right, list) else [right]
         pieces = left.split("%s")
         if len(pieces) == len(parts) + 1:
-            return join([one for pair in zip(pieces, [*parts, ""], strict=True) for one in pair])
+            return join_text([one for pair in zip(pieces, [*parts, ""], strict=True) for one in pair])
     for one in (left, right):
         if isinstance(one, Unknown):
             return one
@@ -67,7 +67,7 @@ def combine(op: ast.AST, left: Any, right: Any) -> Any:
     return Unknown("its text is too long") if isinstance(found, str) and len(found) > _LONGEST_TEXT else found
 
 
-def join(parts: Sequence[Any]) -> Any:
+def join_text(parts: Sequence[Any]) -> Any:
     """Text from pieces; a template where one of them comes from a column."""
     texts = []
     for part in parts:
@@ -99,4 +99,4 @@ def format_text(text: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
             parts.append(args[index] if index < len(args) else Unknown("a part of the text is missing"))
         else:
             parts.append(kwargs.get(name, Unknown("a part of the text is missing")))
-    return join(parts)
+    return join_text(parts)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqfit.conversion.found import ScriptPart
-from seqfit.conversion.operations import join
+from seqfit.conversion.operations import join_text
 from seqfit.conversion.values import ColumnText, Imported, Thing, Unknown, is_constant
 from seqfit.yaml_text import write_flow
 
@@ -195,7 +195,7 @@ class TrainedData(ScriptPart):
         reading, options, line = self.reading, call["options"], call["line"]
         text = call["text_target"] if side == "target" and call["text_target"] is not None else call["text"]
         if "pair" in call and isinstance(text, ColumnText) and side == "source":
-            text = join([text, " ", call["pair"]])
+            text = join_text([text, " ", call["pair"]])
         if isinstance(text, ColumnText):
             self._take_text(text, side, line)
         elif text is not None:

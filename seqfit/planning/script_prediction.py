@@ -39,6 +39,7 @@ from seqfit.planning.template import shrink_tape, shrink_template
 from seqfit.planning.timing import Rates
 from seqfit.planning.trainer_step import (
     HALF_WEIGHTS,
+    build_script_strategy,
     choose_attention,
     count_examples,
     find_limits,
@@ -47,7 +48,6 @@ from seqfit.planning.trainer_step import (
     name_optimizer,
     quantize_tape,
     quantize_template,
-    read_strategy,
     split_rows,
 )
 from seqfit.recipe import Recipe
@@ -77,7 +77,7 @@ def predict_script(
 ) -> ScriptPlan:
     """`traces`: of other targets, found there and added. `is_assumed`: lengths are not the data's."""
     target = request.target
-    strategy = read_strategy(settings, request.model_config.config)
+    strategy = build_script_strategy(settings, request.model_config.config)
     step = _trace(settings, strategy, request, traces, is_assumed=is_assumed)
     layout = _find_layout(settings, target.count if target.kind == "gpu" else 1)
     each = _share_memory(layout, step, settings, request)

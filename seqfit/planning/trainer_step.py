@@ -45,7 +45,7 @@ def build_trainer_strategy(**fields: Any) -> Strategy:
     return Strategy.model_validate({**plain, **fields})
 
 
-def read_strategy(settings: ScriptSettings, config: PreTrainedConfig) -> Strategy:
+def build_script_strategy(settings: ScriptSettings, config: PreTrainedConfig) -> Strategy:
     """The script's own."""
     is_whole = "max_length" in (settings.padding, settings.target_padding)
     return build_trainer_strategy(

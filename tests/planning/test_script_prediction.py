@@ -18,12 +18,12 @@ from seqfit.planning.shape import Workload, assume_workload
 from seqfit.planning.target import card_target
 from seqfit.planning.timing import rates_of_card
 from seqfit.planning.trainer_step import (
+    build_script_strategy,
     build_trainer_strategy,
     choose_attention,
     find_limits,
     find_weights_type,
     name_optimizer,
-    read_strategy,
     split_rows,
 )
 from seqfit.recipe.schema import Recipe
@@ -201,7 +201,7 @@ def test_t5_had_eager_attention_until_transformers_5(settings: dict[str, str], m
 def test_transformers_defaults_have_changed_with_5() -> None:
     old = ScriptSettings(before_5="evaluation_strategy=")
     assert (name_optimizer(old), name_optimizer(ScriptSettings())) == ("adamw_torch", "adamw_torch_fused")
-    assert read_strategy(old, T5Config()).optimizer_kernel == "foreach"
+    assert build_script_strategy(old, T5Config()).optimizer_kernel == "foreach"
     saved = {"dtype": "bfloat16"}
     assert (find_weights_type(old, saved), find_weights_type(ScriptSettings(), saved)) == ("float32", "bfloat16")
     assert find_weights_type(ScriptSettings(weights="float32"), saved) == "float32"
@@ -211,12 +211,14 @@ def test_micro_batches_are_those_of_the_script_padded_as_it_pads() -> None:
     lengths = np.array([5, 9, 3, 7, 20, 2], dtype=np.int32)
     workload = Workload(lengths, lengths // 2, (np.arange(6),), is_classifier=False, total_steps=1)
     settings = ScriptSettings(per_device_examples=2, accumulation=2, pad_multiple=8)
-    strategy = read_strategy(settings, T5Config())
+    strategy = build_script_strategy(settings, T5Config())
     first, second = split_rows(settings, strategy, workload, find_limits(settings), is_assumed=False)[:2]
     assert [shape.sources for shape in first] == [(16, 16), (8, 8)]
     assert [shape.sources for shape in second] == [(24, 24)]
     padded = replace(settings, padding="max_length", max_source_tokens=32, pad_multiple=1)
-    whole = split_rows(padded, read_strategy(padded, T5Config()), workload, find_limits(padded), is_assumed=False)
+    whole = split_rows(
+        padded, build_script_strategy(padded, T5Config()), workload, find_limits(padded), is_assumed=False
+    )
     assert {shape.sources for step in whole for shape in step} == {(32, 32)}
     assert [max(shape.targets or ()) for shape in whole[0]] == [4, 3]  # those are padded to the longest
 
