@@ -20,7 +20,7 @@ from seqfit.planning.shape import uniform
 from seqfit.planning.trainer_step import build_trainer_strategy
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step import TrainStep, measure_peak
-from tests.agreement.test_planned_memory import TOLERANCE, build_outline
+from tests.agreement.test_planned_memory import TOLERANCE, build_tiny_config
 
 EXAMPLES, SOURCE, TARGET = 4, 180, 45
 
@@ -78,7 +78,7 @@ def test_a_trainers_step_takes_what_is_predicted_of_it(
     kind: str, micro_batches: int, precision: str, weights: str, optimizer: str, fields: dict[str, str]
 ) -> None:
     spec = StepSpec(
-        build_outline(kind),
+        build_tiny_config(kind),
         ModelRecipe.model_validate(
             {"path": "x", "kind": "classifier" if kind == "bert" else "text-to-text", "weights": "random"}
         ),
