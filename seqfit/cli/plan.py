@@ -27,7 +27,8 @@ from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from seqfit.planning import PeakBreakdown, PlanReport, Rates, ScriptPlan
+    from seqfit.planning import PeakBreakdown, PlanReport, Rates
+    from seqfit.planning.report import ScriptPlan
 
 
 _BAR = 24

@@ -15,5 +15,4 @@ from seqfit.planning.prediction import RunPrediction as RunPrediction
 from seqfit.planning.prediction import predict_run as predict_run
 from seqfit.planning.report import PeakBreakdown as PeakBreakdown
 from seqfit.planning.report import PlanReport as PlanReport
-from seqfit.planning.report import ScriptPlan as ScriptPlan
 from seqfit.planning.timing import Rates as Rates

@@ -20,23 +20,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from seqfit.conversion import ScriptSettings
+from seqfit.model import find_place
 from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, GpuLayout, build_card_link, memory_change
 from seqfit.planning.device_rules import DeviceRules
 from seqfit.planning.fake_step import FakeStep, StepSpec
-from seqfit.planning.memory import Memory, explain_peak
-from seqfit.planning.report import MemoryPart, PeakBreakdown, ScriptPlan
+from seqfit.planning.memory import Memory, explain_peak, is_scores
+from seqfit.planning.report import ScriptPlan
 from seqfit.planning.search import PlanRequest
 from seqfit.planning.shape import Shape
 from seqfit.planning.step_model import StepModel, model_step
-from seqfit.planning.tape import ACTIVATIONS, GRADIENTS, LOSS, STATE, TEMPORARIES, WEIGHTS, Tape
+from seqfit.planning.tape import GRADIENTS, LOSS, STATE, WEIGHTS, MemoryBlock, Tape
 from seqfit.planning.template import shrink_tape, shrink_template
-from seqfit.planning.timing import Rates
 from seqfit.planning.trainer_step import (
     HALF_WEIGHTS,
     build_script_strategy,
@@ -56,7 +56,6 @@ from seqfit.units import format_bytes, format_count
 
 NAIVE = "one GPU at a time"
 _REPLAYED_STEPS = 24
-_SCORES = "attention scores and bias"
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def predict_script(
     examples = count_examples(settings, layout.count if layout.parallel != NAIVE else 1)
     label = f"{settings.name} as it is"
     peak = explain_peak(step.tape, label, step.memory, fits=fits)
-    setting, cause, cause_bytes = _name_cause(settings, peak, step, request)
+    setting, cause, cause_bytes = _name_cause(settings, step, request)
     return ScriptPlan(
         name=settings.name,
         settings=list(_describe(settings, strategy, step, request)),
@@ -188,20 +187,12 @@ def _peak_of_replica(tape: Tape) -> int:
 def _share_time(layout: GpuLayout, step: _Step, request: PlanRequest, settings: ScriptSettings) -> float:
     """Each GPU has the step's micro-batches; what it waits for comes on top, in nn.DataParallel for each of them."""
     rates = request.target.rates(settings.precision)
-    if settings.precision == "bf16" and not request.target.has_bf16:
-        rates = emulate_half(rates)
     seconds = float(step.model.step_seconds(step.steps, rates).mean())
     if request.target.card is None or layout.parallel not in ("ddp", DATAPARALLEL):
         return seconds
     work = step.model.rank_work(step.steps, seconds, rates)
     total, waiting = work.predict_step(layout, build_card_link(request.target.card, layout.count))
     return total + (work.micro_batches - 1) * waiting if layout.parallel == DATAPARALLEL else total
-
-
-def emulate_half(rates: Rates) -> Rates:
-    """bf16 on a GPU without it: computed in fp32."""
-    full = {kind: rates.flops_per_second[kind.removeprefix("half ")] for kind in rates.flops_per_second}
-    return replace(rates, flops_per_second=full)
 
 
 def _count_steps(recipe: Recipe, request: PlanRequest, examples: int) -> int:
@@ -255,31 +246,39 @@ _KNOWN_OPTIMIZERS = {
 }
 
 
-def _name_cause(
-    settings: ScriptSettings, peak: PeakBreakdown, step: _Step, request: PlanRequest
-) -> tuple[str, str, int]:
+def _name_cause(settings: ScriptSettings, step: _Step, request: PlanRequest) -> tuple[str, str, int]:
     """The setting, what it makes large, and how many bytes that has at the peak."""
     shape = step.model.largest(step.steps)[0]
-    weights = sum(part.bytes for part in peak.parts if part.name in (WEIGHTS, GRADIENTS, STATE))
-    loss = sum(part.bytes for part in peak.parts if part.name == LOSS)
-    sides = {side: sum(_scores_of(part, side) for part in peak.parts) for side in ("encoder", "decoder")}
-    moving = sum(part.bytes for part in peak.parts if part.name in (ACTIVATIONS, TEMPORARIES)) - sum(sides.values())
     count = step.model.gradient_bytes // (2 if _weights_type(settings, request) in HALF_WEIGHTS else 4)
     vocabulary = getattr(request.model_config.config, "vocab_size", 0)
     batch = f"per_device_train_batch_size={settings.per_device_examples}"
-    targets = max(shape.targets or (0,))
-    causes = [
-        (_name_length(settings, shape, "source"), "the encoder's attention scores take", sides["encoder"]),
-        (_name_length(settings, shape, "target"), "the decoder's attention scores take", sides["decoder"]),
-        (f"{batch}, {targets:,} target tokens", f"logits over {vocabulary:,} tokens and their loss take", loss),
-        (batch, "activations of linear layers, norms and dropout take", moving),
-        (
-            f"{format_count(count)} trained weights with {name_optimizer(settings)}",
-            "weights, gradients and optimizer state take",
-            weights,
-        ),
-    ]
-    return max(causes, key=lambda cause: cause[2])
+    targets = f"{max(shape.targets or (0,)):,} target tokens"
+    weights = f"{format_count(count)} trained weights with {name_optimizer(settings)}"
+    texts = {
+        "encoder": (_name_length(settings, shape, "source"), "the encoder's attention scores take"),
+        "decoder": (_name_length(settings, shape, "target"), "the decoder's attention scores take"),
+        "logits": (f"{batch}, {targets}", f"logits over {vocabulary:,} tokens and their loss take"),
+        "weights": (weights, "weights, gradients and optimizer state take"),
+        "others": (batch, "activations of linear layers, norms and dropout take"),
+    }
+    sizes = dict.fromkeys(texts, 0)
+    for block in step.tape.live_at_peak():
+        sizes[_find_part(block, shape, vocabulary)] += block.bytes
+    largest = max(sizes, key=lambda part: sizes[part])
+    return *texts[largest], sizes[largest]
+
+
+def _find_part(block: MemoryBlock, shape: Shape, vocabulary: int) -> str:
+    if block.category in (WEIGHTS, GRADIENTS, STATE):
+        return "weights"
+    if block.category == LOSS or block.shape[-1:] == (vocabulary,):
+        return "logits"
+    if not is_scores(block):
+        return "others"
+    side, _ = find_place(block.place)
+    if side not in ("encoder", "decoder"):  # in the backward, and where a model has one stack
+        side = "encoder" if block.shape[-2] == max(shape.sources) else "decoder"
+    return side
 
 
 def _name_length(settings: ScriptSettings, shape: Shape, side: str) -> str:
@@ -289,8 +288,3 @@ def _name_length(settings: ScriptSettings, shape: Shape, side: str) -> str:
     if padding == "max_length" and limit is not None:
         return f"max_length={limit}"
     return f"{side}s of up to {tokens:,} tokens"
-
-
-def _scores_of(part: MemoryPart, side: str) -> int:
-    places = [inner for inner in part.parts if inner.name.startswith(side)] if part.name != LOSS else []
-    return sum(kind.bytes for place in places for kind in place.parts if kind.name == _SCORES)

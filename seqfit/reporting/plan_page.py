@@ -16,7 +16,8 @@ from seqfit.units import format_bytes, format_count, format_seconds, format_shar
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from seqfit.planning import PeakBreakdown, PlanReport, ScriptPlan
+    from seqfit.planning import PeakBreakdown, PlanReport
+    from seqfit.planning.report import ScriptPlan
 
 _PIXELS = 380
 
