@@ -89,6 +89,8 @@ def read_source(script: str | Path) -> tuple[ScriptReading, Locate]:
         raise RecipeError(
             f"'{script}': {error.strerror}", rule, "Check the path, or put a command line in quotes"
         ) from error
+    if not text.strip():
+        raise _refuse(str(script), "is empty")
     match path.suffix.lower():
         case ".py":
             return _with_lines(_read_python(text, path, None))
@@ -112,9 +114,9 @@ def _with_lines(reading: ScriptReading) -> tuple[ScriptReading, Locate]:
     return reading, lambda line: locate_line(reading, line)
 
 
-def _refuse(name: str) -> RecipeError:
+def _refuse(name: str, what: str = "has no Trainer") -> RecipeError:
     change = "Name the script, notebook or shell script that starts training; for data, see 'seqfit data FILE'"
-    return RecipeError(f"'{name}' has no Trainer", NO_TRAINER, change)
+    return RecipeError(f"'{name}' {what}", NO_TRAINER, change)
 
 
 # Python and notebooks.

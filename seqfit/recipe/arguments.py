@@ -98,8 +98,9 @@ def check_kind(argument: str | Path, takes: Collection[ArgumentKind], command: s
 
 
 def is_script(argument: str | Path) -> bool:
+    """Also what the Trainer stores of its arguments, which is then refused by name: no data has that name."""
     path = Path(argument).expanduser()
-    return path.suffix.lower() in SCRIPTS and path.is_file()
+    return (path.suffix.lower() in SCRIPTS or path.name == "training_args.bin") and path.is_file()
 
 
 def _list_kinds(argument: str | Path, folder: Path) -> list[ResolvedArgument]:

@@ -23,13 +23,13 @@ PLANS: dict[str, tuple[list[str], str]] = {
 }
 FILES: dict[str, tuple[str | bytes | None, str]] = {
     "plain.py": ("print('hello')\n", "has no Trainer"),
-    "empty.py": ("", "has no Trainer"),
+    "empty.py": ("", "is empty"),
     "syntax.py": ("from transformers import Trainer\nx = (1,\ny = 2\n", "line 2: "),
     "training_args.bin": (b"\x80\x04", "is a pickle"),
     "plain.ipynb": (json.dumps({"cells": [{"cell_type": "code", "source": ["print(1)"]}]}), "has no Trainer"),
     "broken.ipynb": ("{", "is not a notebook"),
-    "nowhere.py": (None, "no such file"),
-    "empty.sh": ("", "has no Trainer"),
+    "empty.sh": (" \n", "is empty"),
+    "nowhere.py": (None, "check the path"),
 }
 
 
