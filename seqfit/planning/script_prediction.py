@@ -40,10 +40,10 @@ from seqfit.planning.template import shrink_tape, shrink_template
 from seqfit.planning.trainer_step import (
     HALF_WEIGHTS,
     build_script_strategy,
-    choose_attention,
     count_examples,
     find_limits,
     find_weights_type,
+    has_sdpa,
     has_small_state,
     name_optimizer,
     quantize_tape,
@@ -76,7 +76,8 @@ def predict_script(
 ) -> ScriptPlan:
     """`traces`: of other targets, found there and added. `is_assumed`: lengths are not the data's."""
     target = request.target
-    strategy = build_script_strategy(settings, request.model_config.config)
+    model_config = request.model_config
+    strategy = build_script_strategy(settings, model_config.config, has_sdpa=has_sdpa(model_config))
     step = _trace(settings, strategy, request, traces, is_assumed=is_assumed)
     layout = _find_layout(settings, target.count if target.kind == "gpu" else 1)
     each = _share_memory(layout, step, settings, request)
@@ -208,7 +209,7 @@ def _describe(settings: ScriptSettings, strategy: Strategy, step: _Step, request
     lengths = f"{max(longest.sources):,}"
     lengths += "" if longest.targets is None else f" + {max(longest.targets):,}"
     yield HALF_WEIGHTS.get(_weights_type(settings, request), settings.precision)
-    yield f"{choose_attention(settings, request.model_config.config)} attention"
+    yield f"{strategy.attention} attention"
     whole = strategy.batching == "max_length"
     yield f"padded to {'' if whole else 'the longest of a batch, up to '}{lengths} tokens"
     yield f"{settings.per_device_examples} x {settings.accumulation} examples per GPU"

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from transformers import PreTrainedConfig
 
 from seqfit.conversion import ScriptSettings
-from seqfit.model import family_of
+from seqfit.model import ModelConfig, family_of
 from seqfit.parallel import build_rule
 from seqfit.planning.shape import Shape, Workload
 from seqfit.planning.tape import WEIGHTS, MemoryBlock, Tape
@@ -45,21 +45,31 @@ def build_trainer_strategy(**fields: Any) -> Strategy:
     return Strategy.model_validate({**plain, **fields})
 
 
-def build_script_strategy(settings: ScriptSettings, config: PreTrainedConfig) -> Strategy:
+def build_script_strategy(settings: ScriptSettings, config: PreTrainedConfig, *, has_sdpa: bool = True) -> Strategy:
     """The script's own."""
     is_whole = "max_length" in (settings.padding, settings.target_padding)
     return build_trainer_strategy(
         batching="max_length" if is_whole else "padded",
         micro_batch_examples=settings.per_device_examples,
         pad_multiple=settings.pad_multiple,
-        attention=choose_attention(settings, config),
+        attention=choose_attention(settings, config, has_sdpa=has_sdpa),
         recompute="blocks" if settings.checkpointing else "none",
         optimizer_kernel=_KERNELS.get(name_optimizer(settings), "fused"),
     )
 
 
-def choose_attention(settings: ScriptSettings, config: PreTrainedConfig) -> str:
-    """sdpa stands for transformers' choice: models without it build eager attention by themselves."""
+def has_sdpa(model_config: ModelConfig) -> bool:
+    """Whether transformers has it for this type of model."""
+    try:
+        return bool(model_config.auto._model_mapping[type(model_config.config)]._supports_sdpa)
+    except (AttributeError, KeyError):  # a class of the model's own folder
+        return False
+
+
+def choose_attention(settings: ScriptSettings, config: PreTrainedConfig, *, has_sdpa: bool = True) -> str:
+    """sdpa where the model has it, and had it in the script's version of transformers."""
+    if not has_sdpa:
+        return "eager"
     if settings.attention:
         return "eager" if settings.attention == "eager" else "sdpa"
     return "eager" if settings.before_5 and family_of(config).was_eager_before_5 else "sdpa"

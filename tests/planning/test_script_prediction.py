@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transformers import AutoModelForSequenceClassification, BertConfig, T5Config
+from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, BertConfig, T5Config, T5GemmaConfig
 
 from seqfit.conversion import ScriptSettings
 from seqfit.hardware.cards import find_card
@@ -22,6 +22,7 @@ from seqfit.planning.trainer_step import (
     choose_attention,
     find_limits,
     find_weights_type,
+    has_sdpa,
     name_optimizer,
     split_rows,
 )
@@ -201,6 +202,13 @@ def test_a_plan_with_a_script_is_stored_and_read_again(predict: Predict) -> None
 def test_t5_had_eager_attention_until_transformers_5(settings: dict[str, str], model_type: str, expected: str) -> None:
     config = T5Config() if model_type == "t5" else BertConfig()
     assert choose_attention(ScriptSettings(**settings), config) == expected
+
+
+def test_a_model_without_sdpa_is_eager() -> None:
+    without = ModelConfig(T5GemmaConfig(), {}, AutoModelForSeq2SeqLM)
+    assert not has_sdpa(without)
+    assert has_sdpa(ModelConfig(T5Config(), {}, AutoModelForSeq2SeqLM))
+    assert choose_attention(ScriptSettings(), without.config, has_sdpa=False) == "eager"
 
 
 def test_transformers_defaults_have_changed_with_5() -> None:
