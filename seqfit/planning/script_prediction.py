@@ -6,7 +6,7 @@ on fake tensors, as for any strategy; several of them follow from that trace, by
     how it is started                  layout            memory of the first GPU, and of each other
     one process, one GPU in sight      one GPU           M
     one process, several GPUs          nn.DataParallel   max(M, W + S + 2G)    M without S, of one micro-batch
-    torchrun, accelerate, deepspeed    ddp               M + buckets           the same
+    torchrun, accelerate, deepspeed    ddp               M + gradients that stay, and NCCL
     model.parallelize(), device_map    one at a time     what is not in blocks, and 1/n of the blocks
 
 W weights, G gradients, S optimizer state. nn.DataParallel copies the weights to the other GPUs in each forward, where
@@ -27,10 +27,12 @@ import numpy as np
 
 from seqfit.conversion import ScriptSettings
 from seqfit.model import find_place
-from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, GpuLayout, build_card_link, memory_change
+from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, GpuLayout, build_card_link
 from seqfit.planning.device_rules import DeviceRules
 from seqfit.planning.fake_step import FakeStep, StepSpec
+from seqfit.planning.layout_memory import find_peak
 from seqfit.planning.memory import Memory, explain_peak, is_scores
+from seqfit.planning.ranks import NCCL_BYTES
 from seqfit.planning.report import ScriptPlan
 from seqfit.planning.search import PlanRequest
 from seqfit.planning.shape import Shape
@@ -173,8 +175,12 @@ def _share_memory(layout: GpuLayout, step: _Step, settings: ScriptSettings, requ
             outside + inside // layout.count + extra_bytes,
             *[inside // layout.count + extra_bytes] * (layout.count - 1),
         ]
-    change = memory_change(layout, memory.parts, model.largest_block_bytes, model.gradient_bytes)
-    return [memory.total_bytes + change] * layout.count
+    if layout == ONE_GPU:
+        return [memory.total_bytes]
+    shape, single = model.largest(step.steps)
+    alone = sum(model.parts(shape, single=single).values())
+    held = sum(find_peak(model.curves(shape, single=single), layout, len(step.steps[0])).values())
+    return [memory.total_bytes - alone + held + NCCL_BYTES] * layout.count
 
 
 def _peak_of_replica(tape: Tape) -> int:
