@@ -278,7 +278,8 @@ def _name_cause(settings: ScriptSettings, step: _Step, request: PlanRequest) -> 
 def _find_part(block: MemoryBlock, shape: Shape, vocabulary: int) -> str:
     if block.category in (WEIGHTS, GRADIENTS, STATE):
         return "weights"
-    if block.category == LOSS or block.shape[-1:] == (vocabulary,):
+    is_length = vocabulary in (max(shape.sources), max(shape.targets or (0,)))  # then its scores are as wide
+    if block.category == LOSS or (block.shape[-1:] == (vocabulary,) and not is_length):
         return "logits"
     if not is_scores(block):
         return "others"
