@@ -28,7 +28,6 @@ from seqfit.units import format_bytes, format_count, format_flops, format_second
 
 if TYPE_CHECKING:
     from seqfit.planning import PeakBreakdown, PlanReport, Rates
-    from seqfit.planning.report import ScriptPlan
 
 
 _BAR = 24
@@ -49,7 +48,7 @@ def print_plan(
     console = Console()
     cost = "" if price is None or report.best is None else f" Cost: {_cost(report, price)}."
     if report.script is not None:
-        print_script(console, report.script)
+        print_script(console, report)
     whose = "" if report.script is None else "With seqfit: "
     console.print(Text(f"{whose}{report.answer}{cost}", style="bold"), soft_wrap=True)
     steps = f"{format_count(report.total_steps)} steps of {format_count(report.real_tokens_per_step)} tokens on average"
@@ -96,8 +95,10 @@ def print_plan(
         print_peak(console, report.peak, report.capacity_bytes)
 
 
-def print_script(console: Console, script: ScriptPlan) -> None:
+def print_script(console: Console, report: PlanReport) -> None:
     """The script as it is, before what seqfit would do."""
+    script = report.script
+    assert script is not None
     console.print(Text(script.answer, style="bold"), soft_wrap=True)
     console.print(Text(f"  {script.cause_sentence}"), soft_wrap=True)
     console.print(Text(f"  how it computes: {', '.join(script.settings)}", style="dim"), soft_wrap=True)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from seqfit.planning import PeakBreakdown, PlanReport
-    from seqfit.planning.report import ScriptPlan
 
 _PIXELS = 380
 
@@ -25,7 +24,7 @@ _PIXELS = 380
 def write_plan_page(report: PlanReport, out: Path) -> Path:
     parts = [element("h1", f"Plan for {report.target}")]
     if report.script is not None:
-        parts += [_script(report.script), element("h2", "With seqfit")]
+        parts += [_script(report), element("h2", "With seqfit")]
     parts.append(_headline(report))
     if report.peak is not None:
         parts.append(_memory(report.peak, report.capacity_bytes))
@@ -52,8 +51,10 @@ def _headline(report: PlanReport) -> Html:
     )
 
 
-def _script(script: ScriptPlan) -> Html:
+def _script(report: PlanReport) -> Html:
     """The script as it is, before what seqfit would do."""
+    script = report.script
+    assert script is not None
     assumed = element("p", f"Assumed: {'; '.join(script.assumptions)}.") if script.assumptions else ""
     computes = element("p", f"How it computes: {', '.join(script.settings)}.")
     label = f"one step of {script.peak.label}, on one GPU"
