@@ -284,9 +284,10 @@ def _find_part(block: MemoryBlock, shape: Shape, vocabulary: int) -> str:
     if not is_scores(block):
         return "others"
     side, _ = find_place(block.place)
-    if side not in ("encoder", "decoder"):  # in the backward, and where a model has one stack
-        side = "encoder" if block.shape[-2] == max(shape.sources) else "decoder"
-    return side
+    if side is not None and side in ("encoder", "decoder"):
+        return side
+    # In the backward, and where a model has one stack.
+    return "encoder" if block.shape[-2] == max(shape.sources) else "decoder"
 
 
 def _name_length(settings: ScriptSettings, shape: Shape, side: str) -> str:
