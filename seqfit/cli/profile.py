@@ -54,8 +54,8 @@ def describe_tracing(factor: float) -> str:
     """What tracing costs; a traced step can't be faster than one without, unless something else ran meanwhile."""
     if factor < 0.9:
         return (
-            f"under the profiler a step took {factor:.1f} times as long as without: something else ran on this machine, "
-            "so the time per step above is too high; the tables below show traced steps"
+            f"under the profiler a step took {factor:.1f} times as long as without: something else ran here, so the "
+            "time per step above is too high; the tables below show traced steps"
         )
     return (
         f"under the profiler a step takes {factor:.1f} times as long: the tables below show traced steps and "

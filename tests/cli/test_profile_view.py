@@ -47,7 +47,7 @@ def test_a_finding_is_shown_with_what_to_paste(console: Console) -> None:
 
 def test_steps_that_were_slower_without_the_profiler_are_blamed_on_the_machine() -> None:
     assert "takes 2.0 times as long: the tables below" in describe_tracing(2.0)
-    assert "took 0.1 times as long as without: something else ran on this machine" in describe_tracing(0.1)
+    assert "took 0.1 times as long as without: something else ran here" in describe_tracing(0.1)
 
 
 def test_no_findings_are_reported_as_such(console: Console) -> None:
