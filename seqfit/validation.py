@@ -54,9 +54,8 @@ def check_model_available(recipe: Recipe) -> None:
     except ValueError:  # not a valid name on the Hub: loading it reports that
         return
     hub.use_hub()
-    if hub.went_offline() or hub.is_offline_by_setting():
-        why = "the Hub does not answer" if hub.went_offline() else "HF_HUB_OFFLINE is set"
-        given = f"model.name is '{name}', which was not downloaded before, and {why}"
+    given = hub.describe_absence(name)
+    if given is not None:
         raise ModelError(given, hub.RULE, hub.ADVICE)
 
 
