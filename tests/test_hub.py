@@ -88,6 +88,15 @@ def test_an_unavailable_model_is_reported_before_torch_is_imported(
     assert "Set model.path (or --model) to a folder" in message
 
 
+@pytest.mark.parametrize("field", ["model.path", "model.tokenizer"])
+def test_a_missing_folder_is_reported_before_torch_is_imported(
+    field: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli_train, "quiet_torch", lambda: pytest.fail("went on to import torch"))
+    assert main(["train", "demo", f"{field}=./nowhere"]) == 2
+    assert f"error: {field} is './nowhere', and there is no such folder. A local model" in capsys.readouterr().err
+
+
 def test_a_plan_of_an_unavailable_model_says_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
