@@ -36,7 +36,7 @@ from seqfit.planning.fake_step import FakeStep, build_real_step
 from seqfit.planning.plan import calibrate_machine
 from seqfit.planning.shape import draw_batch
 from seqfit.planning.step_model import model_step
-from seqfit.planning.target import load_rates
+from seqfit.planning.known_rates import load_rates
 from seqfit.units import format_seconds
 
 HERE = Path(__file__).parent

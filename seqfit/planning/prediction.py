@@ -34,11 +34,12 @@ from seqfit.errors import describe_error
 from seqfit.hardware import match_card, probe_machine, should_return
 from seqfit.model import ModelConfig, read_model_shape
 from seqfit.planning.fake_step import import_for_traces
+from seqfit.planning.known_rates import LEAST_STEPS, read_factor, record_run
 from seqfit.planning.memory import CONTEXT_BYTES
 from seqfit.planning.report import plan_key
 from seqfit.planning.request import build_request, choose_precision_name
 from seqfit.planning.search import PlanRequest, predict_strategy_quickly, search_quickly
-from seqfit.planning.target import LEAST_STEPS, Target, card_target, cpu_target, read_factor, record_run
+from seqfit.planning.target import Target, card_target, cpu_target
 from seqfit.planning.timing import TimeLimitReached, time_limit
 from seqfit.recipe import Recipe, TrainRecipe
 from seqfit.rundir import EventKind, optional_work, records

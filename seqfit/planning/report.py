@@ -204,7 +204,7 @@ def plan_key(recipe: Recipe, options: dict[str, Any]) -> str:
         "options": options,
         "versions": [_version(package) for package in ("seqfit", "torch", "transformers", "peft")],
         "files": [_stamp(Path(file)) for file in files],
-        "rates": [_stamp(path) for path in sorted((cache_root() / "rates").glob("*.json"))],
+        "rates": [_stamp(cache_root() / folder) for folder in ("rates", "imported-calibrations")],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
