@@ -172,17 +172,18 @@ def decode_greedily(
 
 @contextmanager
 def search_underway(
-    model: PreTrainedModel, sources: Sources, rule: GreedyRule, length: int, device: torch.device
+    model: PreTrainedModel, sources: Sources, rule: GreedyRule, length: int, device: torch.device, *, grows: bool
 ) -> Iterator[Callable[[], object]]:
     """One step of a search in which all rows have `length` tokens already, for a plan, as a function.
 
-    `device`: the one to choose the attention for, which need not be that of the tensors.
+    `device`: the one to choose the attention for, which need not be that of the tensors. `grows`: there is no room for
+    one more token.
     """
     decoder, head = model.get_decoder(), family_of(model).head(model)
     assert head is not None  # explain_why_not_greedy said so
     open_rows = _OpenRows(sources, rule, None, None, head.weight_VD.device)
     if length:
-        open_rows.lengthen(length)
+        open_rows.lengthen(length, room=0 if grows else 1)
     with _quick_attention(decoder, device):
         yield lambda: open_rows.choose(head.logits(open_rows.advance(decoder)).float(), length + 1)
 
@@ -222,11 +223,11 @@ class _OpenRows:
         self._cache = EncoderDecoderCache(Cache(layers=self._self_layers), Cache(layers=self._cross_layers))
         self._mask_BS = self._build_mask()
 
-    def lengthen(self, length: int) -> None:
-        """As if all rows had generated so many tokens."""
+    def lengthen(self, length: int, room: int) -> None:
+        """As if all rows had generated so many tokens, with room for more."""
         for layer, cross in zip(self._self_layers, self._cross_layers, strict=True):
-            rows, heads, _, width = cross.keys.shape
-            layer.fill(*(states.new_empty(rows, heads, length, width) for states in (cross.keys, cross.values)))
+            sizes = *cross.keys.shape[:2], length + room, cross.keys.shape[3]
+            layer.fill(cross.keys.new_empty(sizes), cross.values.new_empty(sizes), length)
 
     def advance(self, decoder: nn.Module) -> torch.Tensor:
         """The decoder's states [B, D] after the tokens written last."""
@@ -321,13 +322,13 @@ class RowLayer(DynamicLayer):
     @classmethod
     def of(cls, keys_BHSK: torch.Tensor, values_BHSK: torch.Tensor) -> RowLayer:
         layer = cls()
-        layer.fill(keys_BHSK, values_BHSK)
+        layer.fill(keys_BHSK, values_BHSK, keys_BHSK.shape[2])
         return layer
 
-    def fill(self, keys_BHTK: torch.Tensor, values_BHTK: torch.Tensor) -> None:
-        """There is no room for more."""
+    def fill(self, keys_BHTK: torch.Tensor, values_BHTK: torch.Tensor, length: int) -> None:
+        """With so many tokens; what is behind them is room for more."""
         self.lazy_initialization(keys_BHTK, values_BHTK)
-        self._set((keys_BHTK, values_BHTK), keys_BHTK.shape[2])
+        self._set((keys_BHTK, values_BHTK), length)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_settings: Any

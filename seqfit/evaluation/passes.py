@@ -28,7 +28,7 @@ from seqfit.evaluation.generator import DECODED_CACHE_BYTES, DECODED_ROWS, build
 from seqfit.evaluation.greedy import GreedyRule, Sources, explain_why_not_greedy, find_last_growth, search_underway
 from seqfit.model import LossRule, build_generation_config
 
-ENCODER, TARGETS, LOSS, SEARCH = "encoder", "targets", "loss", "search"
+_ENCODER, _TARGETS, _LOSS, _SEARCH = "encoder", "targets", "loss", "search"
 _BEAM_CANDIDATES = 2  # for each beam, of which transformers keeps the best
 _Lengths = npt.NDArray[np.int32]
 
@@ -103,11 +103,6 @@ class EvaluationPasses:
         self.generates = bool(model.config.is_encoder_decoder)
         self.is_greedy = self.generates and self._explain_why_not_greedy() is None
 
-    @property
-    def largest_length(self) -> int:
-        """The length of the answers at which a step of a search needs most memory."""
-        return find_last_growth(self._max_new_tokens) if self.is_greedy else self._max_new_tokens - 1
-
     def read(self, piece: PieceSize, report: Callable[[str], None]) -> Sources | torch.Tensor | None:
         """What a search needs of the sources, of one token of one row: its widths are those of all."""
         source_ids_BS = torch.zeros((piece.rows, piece.source_tokens), dtype=torch.int64)
@@ -116,25 +111,25 @@ class EvaluationPasses:
             logits_BC = self._model(input_ids=source_ids_BS, attention_mask=mask_BS).logits.float()
             labels = torch.tensor([LossRule.blank_label(self._model.config)] * piece.rows)
             LossRule().head_loss_sum(self._model.config, logits_BC, labels)
-            report(LOSS)
+            report(_LOSS)
             return None
         decoder_ids_BT = torch.zeros((piece.rows, piece.target_tokens), dtype=torch.int64)
         labels_BT = torch.zeros_like(decoder_ids_BT)
         if not self.is_greedy:
             encoding = encode(self._model, source_ids_BS, mask_BS)
-            report(ENCODER)
+            report(_ENCODER)
             sum_token_losses(self._model, encoding, mask_BS, decoder_ids_BT, labels_BT)
-            report(LOSS)
+            report(_LOSS)
             assert encoding.last_hidden_state is not None
             return encoding.last_hidden_state[:1, :1].clone()
         given = mask_BS if piece.is_padded else None
         encoding = encode(self._model, source_ids_BS, given)
-        report(ENCODER)
+        report(_ENCODER)
         lengths = [piece.source_tokens] * piece.rows
         states_BTD, sources = read_targets(self._model, encoding, given, lengths, decoder_ids_BT)
-        report(TARGETS)
+        report(_TARGETS)
         score_targets(self._model, states_BTD, labels_BT, piece.terms)
-        report(LOSS)
+        report(_LOSS)
         layers = [(keys[:1, :, :1].clone(), values[:1, :, :1].clone()) for keys, values in sources.layers]
         return Sources(layers, (1,))
 
@@ -143,18 +138,19 @@ class EvaluationPasses:
         like: Sources | torch.Tensor,
         rows: int,
         source_tokens: int,
-        length: int,
+        length: int | None,
         report: Callable[[str], None],
     ) -> None:
-        """One step of rows with so many source tokens, whose answers have that length by then; `like` is what `read`
-        returned."""
+        """One step of rows with so many source tokens, whose answers have that length by then, or the one at which a
+        step needs most memory. `like` is what `read` returned."""
         if isinstance(like, Sources):
             self._search_greedily(like, rows, source_tokens, length, report)
         else:
-            self._search_with_beams(like, rows, source_tokens, length, report)
+            last = self._max_new_tokens - 1
+            self._search_with_beams(like, rows, source_tokens, last if length is None else length, report)
 
     def _search_greedily(
-        self, like: Sources, rows: int, source_tokens: int, length: int, report: Callable[[str], None]
+        self, like: Sources, rows: int, source_tokens: int, length: int | None, report: Callable[[str], None]
     ) -> None:
         def make(states_BHSK: torch.Tensor) -> torch.Tensor:
             _, heads, _, width = states_BHSK.shape
@@ -163,11 +159,12 @@ class EvaluationPasses:
         layers = [(make(keys), make(values)) for keys, values in like.layers]
         lengths = (source_tokens, *[max(1, source_tokens - 1)] * (rows - 1))  # a row is padded
         rule = GreedyRule(start_id=0, pad_id=0, end_ids=(1,), max_new_tokens=self._max_new_tokens)
-        underway = search_underway(self._model, Sources(layers, lengths), rule, length, self._device)
-        with underway as step:
+        reached = find_last_growth(self._max_new_tokens) if length is None else length
+        sources = Sources(layers, lengths)
+        with search_underway(self._model, sources, rule, reached, self._device, grows=length is None) as step:
             report("")
             step()
-        report(SEARCH)
+        report(_SEARCH)
 
     def _search_with_beams(
         self, like_BSD: torch.Tensor, rows: int, source_tokens: int, length: int, report: Callable[[str], None]
@@ -198,7 +195,7 @@ class EvaluationPasses:
             if step == 0:
                 _lengthen(cache.self_attention_cache.layers, length)
                 report("")
-        report(SEARCH)
+        report(_SEARCH)
 
     def _explain_why_not_greedy(self) -> str | None:
         config = build_generation_config(self._model, self._beams, self._max_new_tokens)

@@ -3,8 +3,8 @@
 In: the model and strategy of a step, and the rows, beams and lengths of an evaluation. Out: an `EvaluationModel`: the
 bytes that it needs above weights and optimizer state, which stay, and the seconds of an evaluation at given rates.
 
-Without gradients a layer leaves nothing behind but its part of the caches, so
-memory and time grow by the same amount with each layer: two depths are traced, and the line through them goes on.
+Without gradients a layer leaves nothing behind but its part of the caches, so memory and time grow by the same amount
+with each layer: two depths are traced, and the line through them goes on.
 
     peak of a search of 128 rows     2 layers 90 MiB,  3 layers 120 MiB     12 layers: 120 + 9 x 30 = 390 MiB
 
@@ -14,11 +14,12 @@ to be as long as the targets, none of them known from its target, and searches t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,30 +27,14 @@ import numpy.typing as npt
 from seqfit.evaluation import passes
 from seqfit.model import family_of
 from seqfit.planning.cluster import DATAPARALLEL, OFFLOAD, GpuLayout
+from seqfit.planning.evaluation_work import EvaluationWork
 from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.tape import STATE, WEIGHTS, Tape
-from seqfit.planning.timing import Rates, kernel_seconds, kinds_of
+from seqfit.planning.timing import Rates, check_time_limit, kernel_seconds, kinds_of
 
 _DEPTHS = 2, 3  # periods of layers that are traced
 _FEW = 4  # a step of a search is timed with all of its rows, and with one in so many
-_Lengths = npt.NDArray[np.int32]
 _Measure = Callable[[list["_Part"]], float]
-
-
-@dataclass(frozen=True)
-class EvaluationWork:
-    """What an evaluation does, and how often a training has one."""
-
-    source_lengths: _Lengths  # of the rows of one evaluation
-    target_lengths: _Lengths  # zeros for a classifier
-    times: int
-    batch_tokens: int
-    beams: int
-    max_new_tokens: int
-
-    @property
-    def rows(self) -> int:
-        return len(self.source_lengths)
 
 
 @dataclass(frozen=True)
@@ -58,16 +43,29 @@ class _Part:
 
     name: str
     peak_bytes: int  # above the weights
-    tape: Tape
-    kernels: slice
+    costs: npt.NDArray[np.float64]  # [FLOPs, bytes, calls; kernel]
+    kinds: npt.NDArray[np.int64]
 
     def seconds(self, rates: Rates) -> float:
-        kinds = kinds_of(self.tape)[self.kernels]
-        own = self.tape.kernels[self.kernels]
-        costs = np.array([[kernel.flops, kernel.bytes, kernel.calls] for kernel in own], dtype=np.float64).reshape(
-            -1, 3
-        )
-        return float(kernel_seconds(*costs.T, kinds, rates).sum())
+        flops, moved_bytes, calls = self.costs
+        return float(kernel_seconds(flops, moved_bytes, calls, self.kinds, rates).sum())
+
+
+class Evaluations:
+    """Of a recipe, in any strategy; each precision and vocabulary is traced once."""
+
+    def __init__(self, work: EvaluationWork) -> None:
+        self.work = work
+        self._models: dict[Hashable, EvaluationModel] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"work": self.work, "_models": {}}
+
+    def model_of(self, key: Hashable, build_spec: Callable[[], StepSpec]) -> EvaluationModel:
+        if key not in self._models:
+            check_time_limit()
+            self._models[key] = EvaluationModel(build_spec(), self.work)
+        return self._models[key]
 
 
 class EvaluationModel:
@@ -183,9 +181,7 @@ class EvaluationModel:
             if like is not None:
                 self._note_searches(like, depth)
                 longest = max(self._searches, key=lambda search: search.rows * search.source_tokens)
-                length = evaluation.largest_length
-                named = partial(report, of="longest")
-                evaluation.search(like, longest.rows, longest.source_tokens, length, named)
+                evaluation.search(like, longest.rows, longest.source_tokens, None, partial(report, of="longest"))
                 rows = max(search.rows for search in self._searches)
                 tokens = round(fmean(search.source_tokens for search in self._searches))
                 length = max(1, round(float(self._work.target_lengths.mean()) / 2))
@@ -235,11 +231,13 @@ def _peak(parts: Sequence[_Part], name: str) -> float:
 
 def _split(tape: Tape, marks: Sequence[tuple[str, int, int]]) -> list[_Part]:
     """What lies between two marks, by the name of the later one; without a name it is left out."""
-    live = tape.live_bytes()
+    live, kinds = tape.live_bytes(), kinds_of(tape)
+    costs = np.array([[one.flops, one.bytes, one.calls] for one in tape.kernels], dtype=np.float64).T
     weights = int(live[marks[0][1] - 1])
     parts = []
     for (_, first_event, first_kernel), (name, last_event, last_kernel) in pairwise(marks):
         if name:
             peak = int(live[first_event - 1 : last_event].max(initial=weights)) - weights
-            parts.append(_Part(name, peak, tape, slice(first_kernel, last_kernel)))
+            own = slice(first_kernel, last_kernel)
+            parts.append(_Part(name, peak, costs[:, own], kinds[own]))
     return parts

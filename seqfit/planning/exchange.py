@@ -96,9 +96,8 @@ def _read(content: Any, where: str) -> tuple[list[DeviceCalibration], list[str]]
             left_out.append("the CPU's: processors differ too much; `seqfit plan --calibrate` measures yours")
             continue
         if card is None:
-            _refuse(
-                f"{place}: its name is '{str(row['gpu'])[:40]}'", "it is a key of the table of GPUs, such as rtx3090"
-            )
+            given = f"{place} is '{str(row['device'])[:40]}'"
+            _refuse(given, "its name is a key of the table of GPUs, such as rtx3090")
         rates = None if row["rates"] is None else _read_rates(row["rates"], card, place)
         if not isinstance(row["runs"], list) or len(row["runs"]) > KEPT_RUNS:
             _refuse(f"{place}: runs is no list of at most {KEPT_RUNS}", _RULE)

@@ -103,11 +103,15 @@ def record_run(
 def find_rates(device: str, key: str, default: Callable[[], Rates]) -> Rates:
     """Measured here, else imported, else the default; corrected by the runs that belong to them."""
     own, (factor, runs), whose = load_rates(key), read_factor(device), "earlier"
-    if own is None and not runs and (imported := find_imported(key)) is not None:
+    if not has_measured(device, key) and (imported := find_imported(key)) is not None:
         own, (factor, runs), whose = imported.rates, _find_factor(imported.runs), "imported"
     rates = own or default()
     why = f"times {factor:.2f} from {format_number(runs, f'{whose} run')}"
     return rates.slowed(factor, why) if runs else rates
+
+
+def has_measured(device: str, key: str) -> bool:
+    return load_rates(key) is not None or bool(read_runs(device))
 
 
 # ---- imported calibrations ----
@@ -130,10 +134,13 @@ def list_imported() -> list[DeviceCalibration]:
     return [found for key in keys if (found := find_imported(key)) is not None]
 
 
-def list_measured(names: Mapping[str, str]) -> list[DeviceCalibration]:
+def list_own(names: Mapping[str, str]) -> list[DeviceCalibration]:
     """What this machine has measured. `names`: of the devices to look for, by their key."""
-    found = [DeviceCalibration(name, key, load_rates(key), read_runs(name)) for key, name in names.items()]
-    return [one for one in found if one.rates is not None or one.runs]
+    return [
+        DeviceCalibration(name, key, load_rates(key), read_runs(name))
+        for key, name in names.items()
+        if has_measured(name, key)
+    ]
 
 
 def forget(device: str, key: str) -> list[str]:

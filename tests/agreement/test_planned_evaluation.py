@@ -25,7 +25,8 @@ from seqfit.evaluation import generator as generator_module
 from seqfit.evaluation.generator import Generator, generate_split
 from seqfit.model.load import ModelConfig
 from seqfit.planning.device_rules import rules_for
-from seqfit.planning.evaluation_cost import EvaluationModel, EvaluationWork
+from seqfit.planning.evaluation_cost import EvaluationModel
+from seqfit.planning.evaluation_work import EvaluationWork
 from seqfit.planning.fake_step import StepSpec, build_real_step
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
 from seqfit.step.precision import Precision
@@ -122,5 +123,4 @@ def test_the_peak_of_an_evaluation_is_the_one_that_was_planned(
     work = EvaluationWork(rows.source_lengths, rows.target_lengths, 1, BATCH_TOKENS, beams, limit)
     weights = sum(weight.numel() * weight.element_size() for weight in {id(w): w for w in lasting}.values())
     predicted = EvaluationModel(spec, work).working_bytes + weights
-    print(name, precision, beams, limit, predicted, measured.bytes, weights)
     assert predicted == pytest.approx(measured.bytes, rel=TOLERANCE)
