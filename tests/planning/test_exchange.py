@@ -5,6 +5,8 @@ from __future__ import annotations
 import getpass
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +203,11 @@ def test_other_files_are_refused_without_running_them(text: str, message: str, t
     file.write_bytes(text.encode("latin-1"))
     with pytest.raises(PlanError, match=message):
         read_calibrations(file)
+
+
+def test_none_of_it_imports_torch() -> None:
+    program = (
+        "import sys; from seqfit.planning import calibrations; calibrations.list_known(); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
