@@ -121,7 +121,8 @@ class EvaluationPasses:
             sum_token_losses(self._model, encoding, mask_BS, decoder_ids_BT, labels_BT)
             report(_LOSS)
             assert encoding.last_hidden_state is not None
-            return encoding.last_hidden_state[:1, :1].clone()
+            one_BSD: torch.Tensor = encoding.last_hidden_state[:1, :1].clone()
+            return one_BSD
         given = mask_BS if piece.is_padded else None
         encoding = encode(self._model, source_ids_BS, given)
         report(_ENCODER)

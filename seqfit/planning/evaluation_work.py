@@ -19,7 +19,7 @@ from seqfit.evaluation import Generator, spread_over_rows
 from seqfit.planning.shape import Workload
 from seqfit.recipe import Recipe
 
-ASSUMED_ROWS = 1000  # of a validation split, where there are no data
+ASSUMED_ROWS, _ASSUMED_SHARE = 1000, 0.1  # of a validation split, where there are no data: at most, of the rows
 _Lengths = npt.NDArray[np.int32]
 
 
@@ -44,7 +44,8 @@ def find_evaluation_work(
 ) -> EvaluationWork | None:
     """`limit`: the longest text that the model has positions for."""
     if data is None:
-        rows = min(ASSUMED_ROWS, recipe.eval.limit or ASSUMED_ROWS)
+        rows = max(1, min(ASSUMED_ROWS, round(_ASSUMED_SHARE * steps_per_epoch * len(workload.steps[0]))))
+        rows = min(rows, recipe.eval.limit or rows)
         sources, targets = (
             np.full(rows, lengths[0], dtype=np.int32) for lengths in (workload.source_lengths, workload.target_lengths)
         )
@@ -75,5 +76,5 @@ def count_evaluations(recipe: Recipe, total_steps: int, steps_per_epoch: float) 
     every = recipe.eval.every_steps or max(1.0, steps_per_epoch)
     # An epoch may end between two steps of the count, by rounding.
     times = math.floor(total_steps / every + 1e-6)
-    is_last_extra = total_steps - times * every >= 0.5
+    is_last_extra = total_steps - times * every >= 1
     return times + is_last_extra + recipe.eval.at_start

@@ -334,9 +334,10 @@ def _describe(stated: Strategy, target: Target, found: dict[str, Any]) -> RunPre
     factor = read_factor(target.name)[0]
     seconds = found["seconds"] / found["factor"] * factor
     takes = f"predicted {format_bytes(found['bytes'])} and {format_seconds(seconds)} per step"
-    evaluation_bytes, evaluation_seconds = found["evaluation"] or (None, None)
-    if evaluation_seconds is not None:
-        evaluation_seconds = evaluation_seconds / found["factor"] * factor
+    evaluation_bytes: int | None = None
+    evaluation_seconds: float | None = None
+    if found.get("evaluation") is not None:
+        evaluation_bytes, evaluation_seconds = found["evaluation"][0], found["evaluation"][1] / found["factor"] * factor
         takes += f", {format_bytes(evaluation_bytes)} and {format_seconds(evaluation_seconds)} per evaluation"
     fields = strategy.model_dump(exclude_defaults=True, exclude={"name"})
     chosen = ", ".join(f"{name}={value}" for name, value in fields.items()) or "defaults"

@@ -47,8 +47,8 @@ def test_measurements_go_to_another_machine_and_are_forgotten_there(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["export"], "it needs a file"),
-        (["remove"], "it needs a GPU"),
+        (["export"], "It needs a file"),
+        (["remove"], "It needs a GPU"),
         (["export", "mine.yaml"], "nothing was measured"),
         (["import", "absent.yaml"], "does not exist"),
         (["remove", "rtx9999"], "rtx9999"),

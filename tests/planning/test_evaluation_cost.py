@@ -11,6 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from seqfit.model.load import ModelConfig
 from seqfit.planning import evaluation_cost
+from seqfit.planning.candidates import build_variant
 from seqfit.planning.cluster import ONE_GPU, GpuLayout
 from seqfit.planning.device_rules import GPU_RULES, rules_for
 from seqfit.planning.evaluation_cost import EvaluationModel, Evaluations, add_lasting
@@ -83,33 +84,39 @@ def test_each_layout_keeps_its_own_share(layout: GpuLayout, lasting: int) -> Non
     assert add_lasting(7, layout, parts, 100) == lasting + 7
 
 
+MUCH = {"batch_tokens": 10**5, "max_new_tokens": 9000}
+PLAINEST = {"precision": "bf16", "recompute": "none", "optimizer_in_backward": False, "attention": "auto"}
+
+
 def test_an_evaluation_that_needs_more_than_a_step_is_the_peak(make_request: Any) -> None:
-    small = search(make_request(evaluations=Evaluations(build_work(batch_tokens=100, max_new_tokens=2))))
-    large = search(make_request(evaluations=Evaluations(build_work(batch_tokens=10**5, max_new_tokens=9000))))
-    none = search(make_request())
-    assert small.chosen is not None
-    assert large.chosen is not None
-    assert none.chosen is not None
-    assert small.chosen.total_bytes == none.chosen.total_bytes > small.chosen.evaluation_bytes > 0
-    assert large.chosen.total_bytes == large.chosen.evaluation_bytes > none.chosen.total_bytes
+    small, large, none = (
+        search(make_request(fixed=PLAINEST, evaluations=evaluations)).chosen
+        for evaluations in (Evaluations(build_work(max_new_tokens=2)), Evaluations(build_work(**MUCH)), None)
+    )
+    assert small is not None
+    assert large is not None
+    assert none is not None
+    assert small.total_bytes == none.total_bytes > small.evaluation_bytes > 0
+    assert large.total_bytes == large.evaluation_bytes > none.total_bytes
 
 
 def test_what_an_evaluation_can_not_hold_does_not_fit(make_request: Any, card: Any) -> None:
-    needs_much = Evaluations(build_work(batch_tokens=10**5, max_new_tokens=9000))
-    fits = search(make_request(evaluations=needs_much)).chosen
+    evaluations = Evaluations(build_work(**MUCH))
+    fits = search(make_request(fixed=PLAINEST, evaluations=evaluations)).chosen
     assert fits is not None
-    capacity = fits.total_bytes - 2**20
-    target = card_target(card.card, 1, free_bytes=capacity)
-    assert search(make_request(target=target)).chosen is not None
-    assert search(make_request(target=target, evaluations=needs_much)).chosen is None
+    smaller = card_target(card.card, 1, free_bytes=fits.total_bytes - 2**20)
+    assert search(make_request(fixed=PLAINEST, target=smaller, evaluations=evaluations)).chosen is None
 
 
 def test_strategies_that_evaluate_alike_are_traced_once(make_request: Any) -> None:
     request = make_request(evaluations=Evaluations(build_work()))
-    plan = search(request)
-    by_precision = {one.variant.precision: find_evaluation(request, one.variant) for one in plan.best_of_each}
-    models = {id(find_evaluation(request, one.variant)) for one in plan.best_of_each}
-    assert len(models) == len(by_precision) < len(plan.best_of_each)
+
+    def find(precision: str, **fields: Any) -> EvaluationModel | None:
+        return find_evaluation(request, build_variant(Strategy(**fields), precision))
+
+    assert find("bf16") is find("bf16", recompute="blocks", optimizer="adafactor")
+    assert find("bf16") is not find("fp32")
+    assert find("bf16") is not find("bf16", lora_rank=4)
 
 
 def test_on_a_cpu_pieces_are_smaller(spec: StepSpec) -> None:

@@ -38,12 +38,15 @@ def test_an_evaluation_follows_each_epoch_or_so_many_steps_and_the_last_step(
 
 def test_without_data_lengths_and_rows_are_assumed() -> None:
     workload = assume_workload(8, 300, 40, total_steps=20)
-    work = find_evaluation_work(read("eval.limit=null", "eval.max_new_tokens=null"), None, workload, None, 10.0)
+    unlimited = read("eval.limit=null", "eval.max_new_tokens=null")
+    work = find_evaluation_work(unlimited, None, workload, None, 10_000.0)
+    fewer = find_evaluation_work(unlimited, None, workload, None, 100.0)
     assert work is not None
-    assert work.rows == ASSUMED_ROWS
+    assert fewer is not None
+    assert (work.rows, fewer.rows) == (ASSUMED_ROWS, 80)
     assert (set(work.source_lengths), set(work.target_lengths)) == ({300}, {40})
     assert work.max_new_tokens == 51  # a quarter more than any target
-    limited = find_evaluation_work(read("eval.limit=200"), None, workload, 45, 10.0)
+    limited = find_evaluation_work(read("eval.limit=200"), None, workload, 45, 10_000.0)
     assert limited is not None
     assert (limited.rows, limited.max_new_tokens) == (200, 44)
 
