@@ -1,4 +1,4 @@
-"""What measurements teach: a calibration, its exchange with other machines, and predicted against measured of runs.
+"""What measurements teach: a calibration, files of it for other machines, and predicted against measured of runs.
 
 In: this machine, files and run directories. Out: rates, sentences, figures; the command line prints them. Of these only
 a calibration needs torch.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from seqfit.errors import PlanError
 from seqfit.hardware import load_cards, probe_machine, read_gpu
-from seqfit.planning.exchange import read_calibrations, write_calibrations
+from seqfit.planning.calibration_files import read_calibrations, write_calibrations
 from seqfit.planning.known_rates import (
     CPU,
     forget,

@@ -265,8 +265,9 @@ def _make_prediction(
     with time_limit(float(os.environ.get(SECONDS, _SECONDS))):
         found = _predict(recipe, strategy, request) | {"factor": read_factor(target.name)[0]}
         found |= _predict_evaluation(strategy, request, found, events)
-    with optional_work(EventKind.PREDICTION_FAILED, "it is not stored for the next run", _into(events)):
-        _STORED.put(key, found)
+    if "evaluation" in found:  # else the next run tries it again
+        with optional_work(EventKind.PREDICTION_FAILED, "it is not stored for the next run", _into(events)):
+            _STORED.put(key, found)
     return _describe(strategy, target, found)
 
 
@@ -309,7 +310,7 @@ def _predict_evaluation(
         evaluated = measure_evaluation(request, chosen, precision, found["parts"])
     except TimeLimitReached as late:
         events.append((EventKind.PREDICTION_FAILED, f"evaluations are not predicted because {late}"))
-        return {"evaluation": None}
+        return {}
     if evaluated is None:
         return {"evaluation": None}
     return {"evaluation": [evaluated.total_bytes - request.target.context_bytes, evaluated.seconds]}

@@ -14,7 +14,7 @@ import pytest
 
 from seqfit.errors import PlanError
 from seqfit.hardware import find_card
-from seqfit.planning.exchange import read_calibrations, write_calibrations
+from seqfit.planning.calibration_files import read_calibrations, write_calibrations
 from seqfit.planning.known_rates import (
     DeviceCalibration,
     RecordedRun,
