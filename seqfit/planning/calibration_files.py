@@ -45,7 +45,13 @@ _PRODUCTS = {  # the rate of a data sheet that bounds each
     "half batched product": "half",
 }
 _MOST_OF_A_SHEET, _LEAST_OF_A_SHEET = 1.1, 0.005  # clocks above the specified ones; a badly fitting shape
-_SECONDS = {"call_seconds": (0.0, 1e-3), "step_seconds": (0.0, 10.0)}
+_OTHERS = {
+    "call_seconds": (0.0, 1e-3),
+    "step_seconds": (0.0, 10.0),
+    "last_wave": (0.0, 1e6),
+    "host_call_seconds": (0.0, 1e-3),
+    "fused_share": (0.01, 1.0),
+}
 _RATIOS = {"step_seconds_ratio": (0.2, 5.0), "peak_bytes_ratio": (0.2, 5.0), "evaluation_seconds_ratio": (0.05, 20.0)}
 _PARAMETERS = (1, 10**13)
 
@@ -113,8 +119,7 @@ def _plain_rates(rates: Rates) -> dict[str, Any]:
         **{kind: _round(rates.flops_per_second[kind]) for kind in _PRODUCTS if kind in rates.flops_per_second},
         "bytes_per_second": _round(rates.bytes_per_second),
         "update_bytes_per_second": _round(rates.update_bytes_per_second),
-        "call_seconds": _round(rates.call_seconds),
-        "step_seconds": _round(rates.step_seconds),
+        **{name: _round(getattr(rates, name)) for name in _OTHERS},
         "products_wait_for_memory": bool(rates.products_wait_for_memory),
     }
 
@@ -130,7 +135,7 @@ def _keep_plain(run: RecordedRun) -> dict[str, Any]:
 
 
 def _read_rates(stored: Any, card: Card, place: str) -> Rates:
-    names = [*_PRODUCTS, "bytes_per_second", "update_bytes_per_second", *_SECONDS, "products_wait_for_memory"]
+    names = [*_PRODUCTS, "bytes_per_second", "update_bytes_per_second", *_OTHERS, "products_wait_for_memory"]
     row = _mapping(stored, f"{place}, rates", names)
     sheet = {"fp32": max(card.flops_per_second.get(name, 0.0) for name in ("fp32", "tf32"))}
     sheet["half"] = max(card.flops_per_second.get(name, 0.0) for name in ("fp16", "bf16")) or sheet["fp32"]
@@ -143,7 +148,7 @@ def _read_rates(stored: Any, card: Card, place: str) -> Rates:
         flops_per_second=products,
         bytes_per_second=_number(row["bytes_per_second"], bandwidth, f"{place}, bytes_per_second"),
         update_bytes_per_second=_number(row["update_bytes_per_second"], bandwidth, f"{place}, update_bytes_per_second"),
-        **{name: _number(row[name], bounds, f"{place}, {name}") for name, bounds in _SECONDS.items()},
+        **{name: _number(row[name], bounds, f"{place}, {name}") for name, bounds in _OTHERS.items()},
         products_wait_for_memory=row["products_wait_for_memory"],
     )
 

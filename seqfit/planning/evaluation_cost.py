@@ -30,7 +30,7 @@ from seqfit.planning.cluster import DATAPARALLEL, OFFLOAD, GpuLayout
 from seqfit.planning.evaluation_work import EvaluationWork
 from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.tape import STATE, WEIGHTS, Tape
-from seqfit.planning.timing import Rates, check_time_limit, kernel_seconds, kinds_of
+from seqfit.planning.timing import Rates, check_time_limit, kernel_seconds, kinds_of, part_seconds
 
 _DEPTHS = 2, 3  # periods of layers that are traced
 _FEW = 4  # a step of a search is timed with all of its rows, and with one in so many
@@ -48,7 +48,8 @@ class _Part:
 
     def seconds(self, rates: Rates) -> float:
         flops, moved_bytes, calls = self.costs
-        return float(kernel_seconds(flops, moved_bytes, calls, self.kinds, rates).sum())
+        seconds = kernel_seconds(flops, moved_bytes, calls, self.kinds, rates)
+        return float(part_seconds(seconds, calls, rates.host_call_seconds))
 
 
 class Evaluations:

@@ -87,8 +87,19 @@ def test_nothing_private_is_exported(tmp_path: Path) -> None:
     words = set(re.findall(r"[A-Za-z_]{3,}", text))
     assert words <= {
         *("seqfit_calibration", "made_with", "seqfit", "torch", "cpu", "dev", "devices", "device", "rtx", "rates"),
+        *("last_wave", "host_call_seconds", "fused_share"),
         *("product", "half", "batched", "bytes_per_second", "update_bytes_per_second", "call_seconds", "step_seconds"),
-        *("products_wait_for_memory", "true", "false", "runs", "step_seconds_ratio", "parameters"),
+        *(
+            "last_wave",
+            "host_call_seconds",
+            "fused_share",
+            "products_wait_for_memory",
+            "true",
+            "false",
+            "runs",
+            "step_seconds_ratio",
+            "parameters",
+        ),
     }
 
 
