@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.column_names import AGREED, score_role
-from seqfit.inspection.columns import ColumnProfile, length_of, to_number
+from seqfit.inspection.columns import WRITTEN_LISTS, ColumnProfile, length_of, to_number
 from seqfit.inspection.text_readings import TITLES, FoundReading, Hints, Missing, Reading
 from seqfit.tasks import TemplateRow, columns_of, render_list, render_template
 
@@ -287,7 +287,8 @@ def find_label_candidates(columns: Sequence[ColumnProfile]) -> list[ColumnProfil
 
 def score_label(column: ColumnProfile) -> float:
     """How much a column looks like the label: by its name, and by few and short values."""
-    unusable = column.not_text is not None and column.not_text != "metadata"
+    is_set_as_text = column.not_text == WRITTEN_LISTS and column.has_few_values  # [safety, costs]
+    unusable = column.not_text is not None and column.not_text != "metadata" and not is_set_as_text
     if unusable or column.filled_share < 0.2:
         return 0.0
     name = score_role(column.name, "label")
