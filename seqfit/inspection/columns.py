@@ -64,6 +64,7 @@ _NUMBERS = re.compile(r"[-+]?[\d.]+([ ,;|]+[-+]?[\d.]+)+")  # 0 0 1 0: the label
 _MASK = re.compile(r"<[\w ]+>|\[[A-Z_0-9]+\]|\d+([.,]\d+)*")  # <NUM0>, [MASK], 12.5
 _VECTOR = re.compile(r"[01]( [01]){2,}")
 _NUMBER_LIST = re.compile(r"([-+]?\d+([.,]\d+)?|true|false)( ([-+]?\d+([.,]\d+)?|true|false))*")
+CONSTANT = "the same in every row"
 WRITTEN_LISTS = "lists or records written as text"
 _LIST_AS_TEXT = re.compile(r"\[.*\]$|\{.*\}$", re.DOTALL)
 _FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"}, {"yes", "no"}, {"y", "n"}, {"0"}, {"1"}, {"false"}, {"0.0"})
@@ -238,7 +239,7 @@ def _explain_not_text(column: ColumnProfile, texts: list[str]) -> str | None:
         return NAMES_OF_SPLITS
     is_only_context = score_role(column.name, "context") >= 0.95 and column.mean_words >= _CONTEXT_WORDS
     if column.rows > 3 and column.distinct == 1 and column.filled_share > 0.9 and not is_only_context:
-        return "the same in every row"
+        return CONSTANT
     if not is_role(column.name) and _is_key(column, texts):
         return "ids"
     if column.name.last in name_words.METADATA:

@@ -41,7 +41,11 @@ def guess(path: Path, task: str, rows: list[dict[str, Any]] | None = None) -> Gu
 
 @pytest.mark.parametrize(
     "beginning",
-    ["{day} 203615 148 INFO dfs.DataNode:", "Ju{month} 14 15:16:0{digit} combo sshd:", "2016-09-2{digit} 04:30:30 Info"],
+    [
+        "{day} 203615 148 INFO dfs.DataNode:",
+        "Ju{month} 14 15:16:0{digit} combo sshd:",
+        "2016-09-2{digit} 04:30:30 Info",
+    ],
 )
 def test_the_date_of_a_log_is_no_label(tmp_path: Path, beginning: str) -> None:
     lines = [
@@ -165,3 +169,15 @@ def test_empty_rows_do_not_make_a_column_look_empty(tmp_path: Path) -> None:
     lines = ["line,has metaphor"] + [f"{text(n)},{'yes' if n % 2 else 'no'}" for n in range(60)] + [","] * 300
     found = guess(write(tmp_path, "rows.csv", lines), "classify")
     assert found.recipe["task"]["target"] == "{has metaphor}"
+
+
+def test_lists_of_labels_that_pandas_wrote_as_text_are_lists(tmp_path: Path) -> None:
+    rows = [{"text": text(n), "labels": str([WORDS[n % 3], WORDS[3 + n % 2]])} for n in range(60)]
+    task = guess(tmp_path / "rows.json", "multilabel", rows).recipe["task"]
+    assert task["labels"] == sorted(WORDS[:5])
+    assert "label_separator" not in task
+
+
+def test_a_single_class_is_read_although_it_is_the_same_in_every_row(tmp_path: Path) -> None:
+    found = guess(tmp_path / "rows.json", "classify", [{"text": text(n), "label": "good"} for n in range(30)])
+    assert (found.recipe["task"]["target"], found.recipe["task"]["labels"]) == ("{label}", ["good"])
