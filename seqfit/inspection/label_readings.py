@@ -60,6 +60,8 @@ def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "cl
         candidates.sort(key=lambda column: column.has_fractions or (column.is_number and not column.has_few_values))
     if task == "regression":
         candidates = _find_score_columns(columns, candidates)
+    elif all(c.name.plain == "column" for c in candidates):
+        candidates = _by_place(columns, candidates)
     texts, doubt = _find_texts([c for c in columns if c not in candidates[:1]], candidates)
     missing = [*([] if candidates else ["label"]), *([] if texts else ["text"])]
     if missing:
@@ -97,6 +99,18 @@ def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "cl
         doubtful = f"it is not clear whether {names} should be part of the text"
         return FoundReading(best, _class_reading(task, all_texts, label), doubtful)
     return FoundReading(best)
+
+
+def _by_place(columns: Sequence[ColumnProfile], candidates: list[ColumnProfile]) -> list[ColumnProfile]:
+    """Columns without names, the one behind the text first: languages and topics stand further away."""
+    texts, _ = _find_texts([c for c in columns if c not in candidates], [])
+    if not texts or not candidates:
+        return candidates
+    places = {c.path: place - columns.index(max(texts, key=length_of)) for place, c in enumerate(columns)}
+    best = score_label(candidates[0])
+    equals = [c for c in candidates if best - score_label(c) < _CLEAR]
+    rest = [c for c in candidates if c not in equals]
+    return sorted(equals, key=lambda c: (abs(places[c.path]), places[c.path] < 0)) + rest
 
 
 def _find_same_record(label: ColumnProfile, columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:

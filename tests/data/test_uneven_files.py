@@ -181,3 +181,9 @@ def test_lists_of_labels_that_pandas_wrote_as_text_are_lists(tmp_path: Path) -> 
 def test_a_single_class_is_read_although_it_is_the_same_in_every_row(tmp_path: Path) -> None:
     found = guess(tmp_path / "rows.json", "classify", [{"text": text(n), "label": "good"} for n in range(30)])
     assert (found.recipe["task"]["target"], found.recipe["task"]["labels"]) == ("{label}", ["good"])
+
+
+def test_of_nameless_columns_the_one_behind_the_text_is_offered_first(tmp_path: Path) -> None:
+    lines = [f"{'en' if n % 3 else 'de'}\t{'abc'[n % 3]}\t{text(n)}\t{'yes' if n % 2 else 'no'}" for n in range(60)]
+    with pytest.raises(Unsure, match=r"1\. classify: \{column3\} -> \{column4\}"):
+        guess(write(tmp_path, "rows.tsv", lines), "classify")
