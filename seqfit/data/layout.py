@@ -274,7 +274,7 @@ def _refuse_ragged(path: Path, records: Sequence[Sequence[str]], shared: int) ->
     raise DataError(
         f"{path}: lines have {min(map(len, records))} to {max(map(len, records))} fields; the last ones are a list",
         "Each line of a table has the same columns",
-        f"Keep the list's first item, cut -f1-{shared + 1} {path.name} > rows.tsv, or write JSON lines, in Python: "
+        f"Keep the first {shared + 1} fields of each line, or write JSON lines with a list, in Python: "
         f"fields = line.rstrip().split('\\t'); json.dumps({{'text': fields[0], 'values': fields[{shared}:]}})",
     )
 
