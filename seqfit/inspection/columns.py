@@ -178,9 +178,9 @@ def _paths(value: Any, inside: str = "", depth: int = 3) -> Iterator[str]:
         inner = next((item for item in held if item is not None), None) if isinstance(held, list) else held
         if isinstance(inner, Mapping) and depth > 1:
             merged: dict[str, Any] = {}
-            for one in held if isinstance(held, list) else [held]:
-                for key, item in one.items() if isinstance(one, Mapping) else ():
-                    merged[key] = merged.get(key) if item is None else item
+            records = held if isinstance(held, list) else [held]
+            for key, item in (pair for one in records if isinstance(one, Mapping) for pair in one.items()):
+                merged[key] = merged.get(key) if item is None else item
             yield from _paths(merged, f"{path}.", depth - 1)
         else:
             yield path
