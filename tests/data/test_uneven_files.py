@@ -77,7 +77,7 @@ def test_lines_above_a_table_are_left_out(tmp_path: Path) -> None:
 def test_a_list_behind_a_text_is_refused_with_what_would_work(tmp_path: Path, header: str) -> None:
     lines = [f"{text(n)}\tword{n}" + "".join(f"\tanswer{k}" for k in range(4 + n % 25)) for n in range(60)]
     path = write(tmp_path, "rows.txt", [*([header] if header else []), *lines])
-    with pytest.raises(DataError, match=r"Each line of a table has the same columns(.|\n)*JSON lines with a list, in Python"):
+    with pytest.raises(DataError, match=r"Each line of a table has the same columns(.|\n)*JSON lines with a list"):
         guess(path, "generate")
 
 
