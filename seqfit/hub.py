@@ -81,6 +81,14 @@ def hub_address() -> str:
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co")
 
 
+def describe_absence(name: str) -> str | None:
+    """What is wrong with a model's name that was not downloaded before; None where the Hub could be asked."""
+    if not went_offline() and not is_offline_by_setting():
+        return None
+    why = "the Hub does not answer" if went_offline() else "HF_HUB_OFFLINE is set"
+    return f"model.name is '{name}', which was not downloaded before, and {why}"
+
+
 def is_offline_by_setting() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 

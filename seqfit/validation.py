@@ -42,7 +42,9 @@ def load_noted_recipe(
 
 
 def check_model_available(recipe: Recipe) -> None:
-    """Reports a name that is neither in the Hub's cache nor can be downloaded, before torch is imported."""
+    """Reports a missing folder, or a name that is neither in the Hub's cache nor can be downloaded, before torch is
+    imported."""
+    check_model_folders(recipe)
     name = recipe.model.location
     if recipe.model.path is not None or hub.is_path(name):
         return
@@ -54,10 +56,22 @@ def check_model_available(recipe: Recipe) -> None:
     except ValueError:  # not a valid name on the Hub: loading it reports that
         return
     hub.use_hub()
-    if hub.went_offline() or hub.is_offline_by_setting():
-        why = "the Hub does not answer" if hub.went_offline() else "HF_HUB_OFFLINE is set"
-        given = f"model.name is '{name}', which was not downloaded before, and {why}"
+    given = hub.describe_absence(name)
+    if given is not None:
         raise ModelError(given, hub.RULE, hub.ADVICE)
+
+
+def check_model_folders(recipe: Recipe) -> None:
+    model = recipe.model
+    field = "model.path" if model.path is not None else "model.name"
+    for name, location in ((field, model.location), ("model.tokenizer", model.tokenizer)):
+        is_local = location is not None and (name == "model.path" or hub.is_path(location))
+        if is_local and not Path(str(location)).expanduser().is_dir():
+            raise ModelError(
+                f"{name} is '{location}', and there is no such folder",
+                "a local model or tokenizer is a folder in Hugging Face layout",
+                f"Set {name} to one, or model.name to a name on the Hub",
+            )
 
 
 def find_mistakes(values: Mapping[str, Any]) -> list[Mistake]:

@@ -88,6 +88,24 @@ def test_an_unavailable_model_is_reported_before_torch_is_imported(
     assert "Set model.path (or --model) to a folder" in message
 
 
+@pytest.mark.parametrize("field", ["model.path", "model.tokenizer"])
+def test_a_missing_folder_is_reported_before_torch_is_imported(
+    field: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli_train, "quiet_torch", lambda: pytest.fail("went on to import torch"))
+    assert main(["train", "demo", f"{field}=./nowhere"]) == 2
+    assert f"error: {field} is './nowhere', and there is no such folder. A local model" in capsys.readouterr().err
+
+
+def test_a_plan_of_an_unavailable_model_says_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert main(["plan", "nobody/no-such-model", "--gpu", "t4"]) == 2
+    message = capsys.readouterr().err
+    assert "'nobody/no-such-model', which was not downloaded before, and the Hub does not answer. A model is" in message
+
+
 def test_a_model_that_was_fetched_before_needs_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_names: "/cache/config.json")
     monkeypatch.setattr(hub, "reach_hub", lambda: pytest.fail("went to the network"))

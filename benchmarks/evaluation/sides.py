@@ -43,7 +43,6 @@ from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import ModelRecipe
 from seqfit.step.precision import Precision
 from seqfit.system import quiet_transformers
-from seqfit.training.setup import choose_answer_length
 
 END = 1  # T5's
 MODEL = "t5-small"
@@ -95,7 +94,7 @@ def load_rows(run: Run, tokenizer: PreTrainedTokenizerBase) -> EvaluatedRows:
     data: PreparedData = prepare_data(recipe, tokenizer, ("train", "validation", "test"))
     split = data.splits["test"]
     rows = np.linspace(0, len(split) - 1, min(run.rows, len(split))).round().astype(np.int64)
-    return EvaluatedRows(split, rows, choose_answer_length(data, None))
+    return EvaluatedRows(split, rows, Generator.choose_answer_length(data.splits.values(), None))
 
 
 def measure_side(run: Run) -> dict[str, Any]:

@@ -32,11 +32,11 @@ from benchmarks.engine.table import describe_in_words, describe_machine, read_re
 from benchmarks.planned_memory.cases import Case
 from benchmarks.planned_memory.measure import describe
 from benchmarks.planned_time import cases, unseen
+from seqfit.planning.calibrations import calibrate_machine
 from seqfit.planning.fake_step import FakeStep, build_real_step
-from seqfit.planning.plan import calibrate_machine
+from seqfit.planning.known_rates import load_rates
 from seqfit.planning.shape import draw_batch
 from seqfit.planning.step_model import model_step
-from seqfit.planning.target import load_rates
 from seqfit.units import format_seconds
 
 HERE = Path(__file__).parent

@@ -57,6 +57,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "schema": "Print the JSON schema of recipes, for editors.",
     },
     "This machine": {
+        "calibration": "Show what was measured about the speed of GPUs; send it, or use others'.",
         "doctor": "Check what this machine has and lacks, and print the commands that fix it.",
     },
 }

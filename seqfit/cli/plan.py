@@ -21,13 +21,14 @@ from rich.text import Text
 from typer import Argument, Option
 
 from seqfit.cli.arguments import OverridesArgument, TaskOption, progress_bar
+from seqfit.cli.predicted_runs import print_run_figures
 from seqfit.errors import PlanError, RecipeError
 from seqfit.hardware import KEPT_AT_MOST, load_cards, read_gpu
 from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from seqfit.planning import PeakBreakdown, PlanReport, Rates
+    from seqfit.planning import PeakBreakdown, PlanReport, calibrations
 
 
 _BAR = 24
@@ -71,7 +72,8 @@ def print_plan(
         )
         processes = [f"--nproc {best.gpus}"] if best.gpus > 1 else []
         use_it = f"use it: {' '.join([train, *processes, *map(quote, best.overrides)])}"
-        for text in (line, f"time estimated from: {report.rates_source}", use_it):
+        evaluation = report.describe_evaluation()
+        for text in filter(None, (line, evaluation, f"time estimated from: {report.rates_source}", use_it)):
             console.print(Text(text), soft_wrap=True)
     else:
         console.print(Text(describe_remedies(report)), soft_wrap=True)
@@ -187,7 +189,7 @@ def print_difference(before: PlanReport, after: PlanReport, changes: Sequence[st
     Console().print(table)
 
 
-def print_rates(rates: Rates) -> None:
+def print_rates(rates: calibrations.Rates) -> None:
     console = Console()
     console.print(Text(rates.source))
     for kind, rate in rates.flops_per_second.items():
@@ -330,6 +332,9 @@ def command(
     calibrate: Annotated[
         bool, Option("--calibrate", help="Measure this machine's speed first (one minute); later plans use the result.")
     ] = False,
+    compare: Annotated[
+        bool, Option("--compare", help="Show predicted and measured memory and time of runs: --compare RUN...")
+    ] = False,
 ) -> None:
     """Predict memory and time without training, and choose the fastest strategy that fits.
 
@@ -337,12 +342,15 @@ def command(
     --explain; seqfit plan t5-base --gpu t4 --gpu "2x RTX 3090" --rows 50000; seqfit plan my.csv --task qa --model
     google/mt5-small --gpu t4
     """
+    if compare:
+        print_run_figures([*([recipe] if recipe else []), *(overrides or ())], as_json=as_json)
+        return
     from seqfit.inspection import read_given
-    from seqfit.planning import calibrate_machine, plan_for_gpus
+    from seqfit.planning import calibrations, plan_for_gpus
 
     if calibrate:
         with progress_bar() as progress:
-            rates = calibrate_machine(progress)
+            rates = calibrations.calibrate_machine(progress)
         print_rates(rates)
         if recipe is None and model is None and data is None:
             return

@@ -42,16 +42,25 @@ def print_profile(result: Profile) -> None:
         f"{format_share(measurement.padding_share)} padding"
     )
     console.print(Text(headline, style="bold"))
-    slower = (
-        f"under the profiler a step takes {result.tracing_factor:.1f} times as long: the tables below show traced "
-        "steps and overestimate the host's share"
-    )
-    console.print(Text(slower), soft_wrap=True)
+    console.print(Text(describe_tracing(result.tracing_factor)), soft_wrap=True)
     print_summary(result.summary, console)
     print_findings(result.findings, console)
     if result.proof is not None:
         print_proof(result.proof, console)
     console.print(f"trace: {result.trace} (open it in ui.perfetto.dev)", soft_wrap=True, highlight=False)
+
+
+def describe_tracing(factor: float) -> str:
+    """What tracing costs; a traced step can't be faster than one without, unless something else ran meanwhile."""
+    if factor < 0.9:
+        return (
+            f"under the profiler a step took {factor:.1f} times as long as without: something else ran here, so the "
+            "time per step above is too high; the tables below show traced steps"
+        )
+    return (
+        f"under the profiler a step takes {factor:.1f} times as long: the tables below show traced steps and "
+        "overestimate the host's share"
+    )
 
 
 def print_summary(summary: TraceSummary, console: Console | None = None) -> None:

@@ -42,6 +42,7 @@ from pydantic import TypeAdapter, ValidationError
 from seqfit.comparison.quantities import choose_memory
 from seqfit.errors import RunError
 from seqfit.rundir import RecordFile, append_record, explained_failures, write_json, write_text
+from seqfit.units import format_number
 from seqfit.yaml_text import read_yaml, write_yaml
 
 PLACE = Path("comparisons")
@@ -223,6 +224,13 @@ class Comparison:
     @property
     def is_fair(self) -> bool:
         return all(check.same for check in self.checks)
+
+    @property
+    def repeats(self) -> str:
+        """'5 repeats'; '1 of 5 repeats' if no candidate has more."""
+        done = max((result.trials for result in self.results), default=0) // max(len(self.matrix.seeds), 1)
+        wanted = format_number(self.matrix.repeats, "repeat")
+        return wanted if done >= self.matrix.repeats else f"{done} of {wanted}"
 
     @property
     def memory(self) -> str | None:

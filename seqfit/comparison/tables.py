@@ -77,7 +77,7 @@ def describe_setting(comparison: Comparison) -> str:
     matrix, model = comparison.matrix, comparison.machine.get("model")
     return (
         f"{comparison.name}{f', {model}' if model else ''}: {format_number(len(matrix.candidates), 'candidate')}, "
-        f"{format_number(len(matrix.seeds), 'seed')} x {format_number(matrix.repeats, 'repeat')}, "
+        f"{format_number(len(matrix.seeds), 'seed')} x {comparison.repeats}, "
         f"{matrix.steps} steps each, of which {matrix.warm_up} are warm-up"
     )
 

@@ -68,6 +68,8 @@ _TABLES = "CSV, TSV, JSON, JSON lines, Parquet or Excel"
 _WRITE_TABLE = f"Write its rows to {_TABLES}"
 _LABEL = re.compile(r"-?\d{1,3}|[A-Z][A-Z_]*(:\w+)?|\w+:\w+|__label__\S+")
 _TAG = re.compile(r"[BIESLU]-\S+")
+_STAMP = re.compile(r"\W*\d[\d\W]{3,}")  # a date, a time or an id
+_NUMBERED = re.compile(r"[\d\W]*\d[\d\W]*\s")
 
 
 def recognise_format(path: Path, encoding: str = "auto") -> str:
@@ -172,6 +174,10 @@ def has_labels(lines: Sequence[str]) -> bool:
     if len(filled) < 5 or sum(len(parts) < 2 for parts in filled) > 0.01 * len(filled):
         return False
     counts = Counter(parts[0] for parts in filled)
+    if any(map(_STAMP.fullmatch, counts)) or sum(
+        _NUMBERED.match(parts[1]) is not None for parts in filled if len(parts) > 1
+    ) > 0.9 * len(filled):
+        return False  # a log: 081109 203615 INFO, or Jun 14 15:16:01
     if all(label.startswith("__label__") for label in counts):
         return True
     if len(counts) < 2:  # sorted by label: a number at the beginning of every line can only be a label

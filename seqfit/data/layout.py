@@ -53,6 +53,7 @@ ENDINGS = {
 }
 _SAMPLE_CHARACTERS = 1 << 23
 _MOST_RAGGED = 20  # columns
+_FEWEST_BELOW_TITLE = 3  # columns of a table; of two, a line with one field may be a label whose text is missing
 _RAGGED_SHARE = 0.2  # if more lines than this have another number of fields, that is intended
 PANDAS_INDEX = "__index_level_0__"
 
@@ -167,11 +168,38 @@ def _find_separated(path: Path, name: str, options: FileOptions, notes: list[str
     if dialect.text_at is not None:
         notes.append(f"{path.name}: {dialect.describe()}")
     sample = itertools.islice(read_separated_records(lines[skipped:], dialect), SAMPLE_LINES)
-    records = [fields for _, fields in sample if isinstance(fields, list)]
+    numbered = [(number, fields) for number, fields in sample if isinstance(fields, list)]
+    records = [fields for _, fields in numbered]
     widths = [len(record) for record in records]
     usual = max(set(widths), key=widths.count, default=0)
+    if before := _count_preamble(records, usual):
+        skipped += numbered[before][0] - 1
+        shown = shorten_cell(records[0][0], 40)
+        records = records[before:]
+        notes.append(f"{path.name}: lines above the table ({shown!r}) are left out")
+    if usual == 1:
+        _refuse_quoted_lines(path, lines[skipped:SAMPLE_LINES], dialect.separator)
     layout = FileLayout("separated", dialect=dialect, skipped_lines=skipped)
     return _name_fields(path, records, usual, options, layout, notes)
+
+
+def _refuse_quoted_lines(path: Path, lines: Sequence[str], separator: str) -> None:
+    """An error if whole lines of a table are quoted: "text,label" instead of "text","label"."""
+    bodies = [line.strip().removeprefix("\ufeff") for line in lines if line.strip()]
+    quoted = [body for body in bodies if len(body) > 1 and body[0] == body[-1] == '"' and separator in body]
+    if len(quoted) > 0.95 * len(bodies) > 1:
+        raise DataError(
+            f"{path}: each line is quoted as a whole: {shorten_cell(bodies[0], 60)}",
+            f"Quotes enclose single fields; inside them '{separator}' separates nothing",
+            f"""Remove them: sed -E 's/^"(.*)"(\\r?)$/\\1/; s/""/"/g' {path.name} > rows.csv""",
+        )
+
+
+def _count_preamble(records: Sequence[Sequence[str]], usual: int) -> int:
+    """The number of lines above a table, such as a title or a licence; they have one field, all others several."""
+    below = list(itertools.dropwhile(lambda record: len(record) == 1, records))
+    is_table = usual >= _FEWEST_BELOW_TITLE and sum(len(record) == usual for record in below) >= 0.95 * len(below) > 1
+    return len(records) - len(below) if is_table and len(below) >= 0.8 * len(records) else 0
 
 
 def _name_fields(
@@ -185,6 +213,10 @@ def _name_fields(
     has_header = verdict.kind == "header"
     width = len(first) if has_header else usual
     is_ragged = not has_header and options.columns is None and _is_ragged(records, usual, layout)
+    longer = sum(any(map(str.strip, record[width:])) for record in below)
+    is_short = has_header and width > 1 and longer > 0.5 * len(below)  # text, word, answers of 50 people
+    if is_short or (is_ragged and max(map(len, records)) > _MOST_RAGGED):
+        _refuse_ragged(path, records, len(first) - 1 if is_short else min(map(len, records)) - 1)
     if is_ragged and max(map(len, records)) > _MOST_RAGGED:
         raise DataError(
             f"{path}: lines have {min(map(len, records))} to {max(map(len, records))} fields",
@@ -231,6 +263,19 @@ def _name_fields(
         width=width,
         header=tuple(records[0]) if has_header else (),
         is_ragged=is_ragged,
+    )
+
+
+def _refuse_ragged(path: Path, records: Sequence[Sequence[str]], shared: int) -> None:
+    """An error if a text and a list of values are separated alike: text, word, answer, answer, answer, ..."""
+    texts = sum(len(record[0].split()) > 2 for record in records)
+    if shared < 1 or texts < 0.5 * len(records):
+        return
+    raise DataError(
+        f"{path}: lines have {min(map(len, records))} to {max(map(len, records))} fields; the last ones are a list",
+        "Each line of a table has the same columns",
+        f"Keep the first {shared + 1} fields of each line, or write JSON lines with a list, in Python: "
+        f"fields = line.rstrip().split('\\t'); json.dumps({{'text': fields[0], 'values': fields[{shared}:]}})",
     )
 
 

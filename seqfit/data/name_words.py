@@ -48,9 +48,9 @@ LABELS: dict[str, float] = {
         1.4: "ground_truth groundtruth",  # before the labels that models or annotators gave
         1.0: (
             "label labels class category sentiment intent intents emotion polarity stance gold etiqueta categoria "
-            "clase sentimiento klasse classe kategorie"
+            "clase sentimiento klasse classe kategorie polaridad polaridade polarite polarita"
         ),
-        0.8: "emotions categories target y classification verdict winner annotation annotations",
+        0.8: "emotions categories target y decision classification verdict winner annotation annotations",
         0.5: (
             "rating stars score spam hate toxic toxicity offensive sarcasm irony similarity similar relatedness "
             "relevance quality grade truth factual judgment judgement entailment acceptable acceptability humor "

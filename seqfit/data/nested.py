@@ -133,11 +133,13 @@ def read_turns(value: Any) -> list[tuple[str, str]] | None:
         return [(("assistant", "user")[(len(value) - at) % 2 == 0], text) for at, text in enumerate(value)]
     if not all(isinstance(turn, Mapping) for turn in value):
         return None
-    if all(sides := [TurnKeys.find_sides(turn) for turn in value]):
+    if (sides := TurnKeys.find_sides(value)) is not None:
+        speakers = dict(zip(sides, ("user", "assistant"), strict=True))
         return [
-            (speaker, str(turn[key]))
-            for turn, keys in zip(value, sides, strict=True)
-            for speaker, key in zip(("user", "assistant"), keys or (), strict=True)
+            (speakers[key], text)
+            for turn in value
+            for key in turn
+            if key in speakers and (text := TurnKeys.text_of(turn[key])) is not None
         ]
     speaker = next((key for key in TurnKeys.SPEAKERS if key in value[0]), None)
     text = next((key for key in TurnKeys.TEXTS if any(key in turn for turn in value)), None)

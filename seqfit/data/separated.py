@@ -29,6 +29,7 @@ _LONGEST_RECORD = 1 << 24  # characters of one record; beyond that an open quote
 _TRUNCATED_LINES = 100  # a record that the end of the sample truncates may have so many lines
 _CARRIAGE = "\ue00d"  # replaces a carriage return inside a line, which the csv module takes for its end
 _FEW_VALUES = 12
+_TIME = re.compile(r"\b\d{1,2}:\d{2}:\d{2}\b")
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,12 @@ def _is_plausible(separator: str, lines: Sequence[str]) -> bool:
     """Characters that also occur in texts are separators only with evidence: 'text@label', 'word:part of speech'."""
     if separator == "@":
         return len({line.rstrip().rpartition("@")[2] for line in lines}) <= min(_FEW_VALUES, len(lines) / 3)
-    if separator == ":":  # one colon introduces an answer or an explanation
-        return len(lines) >= 20 and all(line.count(":") > 1 and "://" not in line for line in lines)
+    if separator == ":":  # one colon introduces an answer or an explanation; 15:16:01 is a time
+        return (
+            len(lines) >= 20
+            and not all(map(_TIME.search, lines))
+            and all(line.count(":") > 1 and "://" not in line for line in lines)
+        )
     return separator != "," or len(lines) >= 20
 
 

@@ -1,3 +1,4 @@
+from seqfit.evaluation import passes as passes
 from seqfit.evaluation.evaluate import Predictor as Predictor
 from seqfit.evaluation.evaluate import predict as predict
 from seqfit.evaluation.generator import Generated as Generated

@@ -27,7 +27,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from seqfit.evaluation.greedy import NOT_FORCED, GreedyRule, Sources, find_first_ids
 from seqfit.evaluation.start import Start
 from seqfit.kernels import IGNORED_INDEX
-from seqfit.model import family_of
+from seqfit.model import LossRule, family_of
 
 HEAD_ROWS = 256  # whose logits exist at a time: 31 MiB in T5, 244 MiB in mT5
 
@@ -57,13 +57,17 @@ def read_targets(
 
 
 def score_targets(
-    model: PreTrainedModel, states_BTD: torch.Tensor, labels_BT: torch.Tensor
+    model: PreTrainedModel, states_BTD: torch.Tensor, labels_BT: torch.Tensor, terms: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sum of the token losses, and the likeliest tokens [B, T], -100 where the labels are. Waits for a GPU."""
+    """Sum of the token losses, and the likeliest tokens [B, T], -100 where the labels are.
+
+    `terms`: so many labels count, which the host knows and needs not ask the device for.
+    """
     head = family_of(model).head(model)
     assert head is not None  # explain_why_not_greedy said so
-    counted_BT = labels_BT != IGNORED_INDEX
-    states_ND, labels_N = states_BTD[counted_BT], labels_BT[counted_BT]
+    places_N = (labels_BT != IGNORED_INDEX).flatten().nonzero_static(size=terms).squeeze(1)
+    states_ND = states_BTD.flatten(0, 1).index_select(0, places_N)
+    labels_N = labels_BT.flatten().index_select(0, places_N)
     loss_sum = states_BTD.new_zeros((), dtype=torch.float32)
     likeliest_N = torch.empty_like(labels_N)
     for first in range(0, len(labels_N), HEAD_ROWS):
@@ -71,9 +75,23 @@ def score_targets(
         logits_NV = head.logits(states_ND[rows]).float()  # sums over a large vocabulary lose digits in half precision
         loss_sum += F.cross_entropy(logits_NV, labels_N[rows], reduction="sum")
         likeliest_N[rows] = logits_NV.argmax(-1)
-    likeliest_BT = torch.full_like(labels_BT, IGNORED_INDEX)
-    likeliest_BT[counted_BT] = likeliest_N
+    likeliest_BT = labels_BT.new_full(labels_BT.shape, IGNORED_INDEX)
+    likeliest_BT.view(-1).index_copy_(0, places_N, likeliest_N)
     return loss_sum, likeliest_BT
+
+
+def sum_token_losses(
+    model: PreTrainedModel,
+    encoding: BaseModelOutput,
+    source_mask_BS: torch.Tensor,
+    decoder_ids_BT: torch.Tensor,
+    labels_BT: torch.Tensor,
+) -> torch.Tensor:
+    """Of a model whose head is not known here: all logits exist at once, and are gone before the search begins."""
+    logits_BTV = model(
+        encoder_outputs=encoding, attention_mask=source_mask_BS, decoder_input_ids=decoder_ids_BT, use_cache=False
+    ).logits
+    return LossRule().token_loss_sum(logits_BTV, labels_BT)
 
 
 def find_answered(

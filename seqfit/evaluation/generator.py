@@ -15,7 +15,7 @@ and `Generator.fallback` says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -26,7 +26,15 @@ from numpy.typing import NDArray
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.data import MicroBatch, MicroBatchRule, Padding, TokenizedSplit
-from seqfit.evaluation.decode import encode, find_answered, generate, generate_from, read_targets, score_targets
+from seqfit.evaluation.decode import (
+    encode,
+    find_answered,
+    generate,
+    generate_from,
+    read_targets,
+    score_targets,
+    sum_token_losses,
+)
 from seqfit.evaluation.greedy import GreedyRule, Sources, decode_greedily, explain_why_not_greedy, join_sources
 from seqfit.evaluation.start import Start
 from seqfit.model import LossRule, build_generation_config, family_of
@@ -92,9 +100,20 @@ class Generator:
 
     @property
     def rule(self) -> MicroBatchRule:
-        on_cpu = self.precision.device.type == "cpu"
-        tokens = min(self.batch_tokens, CPU_PIECE_TOKENS) if on_cpu else self.batch_tokens
-        return MicroBatchRule(batching="grouped", tokens=tokens)
+        return build_piece_rule(self.batch_tokens, self.precision.device.type)
+
+    @staticmethod
+    def choose_answer_length(splits: Iterable[TokenizedSplit], position_limit: int | None) -> int:
+        """A quarter more than any target, because later answers may be longer; within the model's positions."""
+        longest = max(int(split.target_lengths.max(initial=0)) for split in splits)
+        wanted = longest + longest // 4 + 1
+        return wanted if position_limit is None else min(wanted, position_limit - 1) or 1
+
+
+def build_piece_rule(batch_tokens: int, device_type: str) -> MicroBatchRule:
+    """How rows are split into pieces for the encoder."""
+    tokens = min(batch_tokens, CPU_PIECE_TOKENS) if device_type == "cpu" else batch_tokens
+    return MicroBatchRule(batching="grouped", tokens=tokens)
 
 
 def generate_split(
@@ -236,14 +255,10 @@ class _SearchQueue(_GenerationQueue):
     def add(self, piece: _Piece) -> None:
         batch = piece.batch.to(self._generator.precision.device)
         assert batch.source_mask is not None
+        assert batch.decoder_ids is not None
         encoding = encode(self._model, batch.source_ids, batch.source_mask)
-        logits_BTV = self._model(
-            encoder_outputs=encoding,
-            attention_mask=batch.source_mask,
-            decoder_input_ids=batch.decoder_ids,
-            use_cache=False,
-        ).logits
-        self._losses.append(LossRule().token_loss_sum(logits_BTV, batch.labels))
+        loss = sum_token_losses(self._model, encoding, batch.source_mask, batch.decoder_ids, batch.labels)
+        self._losses.append(loss)
         generation = self._generator.generation
         if piece.starts is None:
             ids_BT = generate(self._model, encoding, batch.source_mask, generation, batch.source_ids)
@@ -261,7 +276,15 @@ class _GreedyQueue(_GenerationQueue):
         self._queued: list[_Queued] = []
 
     def add(self, piece: _Piece) -> None:
-        """Encoder, and decoder over the targets; the search once enough rows are queued."""
+        """The search follows once enough rows are queued; nothing else of their pieces is in memory then."""
+        self._read(piece)
+        rows = sum(len(queued.rows) for queued in self._queued)
+        cache_bytes = sum(queued.sources.cache_bytes for queued in self._queued)
+        if rows >= self._generator.decoded_rows or cache_bytes >= DECODED_CACHE_BYTES:
+            self.finish()
+
+    def _read(self, piece: _Piece) -> None:
+        """Encoder, and decoder over the targets; rows that need a search are queued."""
         is_padded = piece.batch.source_tokens < piece.batch.source_ids.numel()
         batch = piece.batch.to(self._generator.precision.device)
         mask_BS = batch.source_mask if is_padded else None
@@ -270,16 +293,12 @@ class _GreedyQueue(_GenerationQueue):
         states_BTD, sources = read_targets(
             self._model, encoding, mask_BS, piece.source_lengths.tolist(), batch.decoder_ids
         )
-        loss_sum, likeliest_BT = score_targets(self._model, states_BTD, batch.labels)
+        loss_sum, likeliest_BT = score_targets(self._model, states_BTD, batch.labels, batch.target_tokens)
         self._losses.append(loss_sum)
         left = self._write_known(piece, likeliest_BT, batch.labels)
         if left:
             starts = None if piece.starts is None else [piece.starts[position] for position in left]
             self._queued.append(_Queued(piece.rows[left], piece.target_lengths[left], sources.select(left), starts))
-        rows = sum(len(queued.rows) for queued in self._queued)
-        cache_bytes = sum(queued.sources.cache_bytes for queued in self._queued)
-        if rows >= self._generator.decoded_rows or cache_bytes >= DECODED_CACHE_BYTES:
-            self.finish()
 
     def finish(self) -> None:
         if not self._queued:

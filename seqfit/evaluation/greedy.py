@@ -16,7 +16,7 @@ each token, and the cross-attention's keys and values from the pass that gave th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -170,6 +170,32 @@ def decode_greedily(
     return ids_BT[:, : min(int(steps), len(all_ended)) + 1]
 
 
+@contextmanager
+def search_underway(
+    model: PreTrainedModel, sources: Sources, rule: GreedyRule, length: int, device: torch.device, *, grows: bool
+) -> Iterator[Callable[[], object]]:
+    """One step of a search in which all rows have `length` tokens already, for a plan, as a function.
+
+    `device`: the one to choose the attention for, which need not be that of the tensors. `grows`: there is no room for
+    one more token.
+    """
+    decoder, head = model.get_decoder(), family_of(model).head(model)
+    assert head is not None  # explain_why_not_greedy said so
+    open_rows = _OpenRows(sources, rule, None, None, head.weight_VD.device)
+    if length:
+        open_rows.lengthen(length, room=0 if grows else 1)
+    with _quick_attention(decoder, device):
+        yield lambda: open_rows.choose(head.logits(open_rows.advance(decoder)).float(), length + 1)
+
+
+def find_last_growth(max_new_tokens: int) -> int:
+    """The length of the answers before the caches grow for the last time: a step's memory is largest there."""
+    length, capacity = 0, FIRST_CAPACITY
+    while capacity < max_new_tokens:
+        length, capacity = capacity, _grow_capacity(capacity + 1)
+    return length
+
+
 class _OpenRows:
     """The rows whose answers are being generated, in any order, with the decoder's caches of them."""
 
@@ -196,6 +222,12 @@ class _OpenRows:
         self._cross_layers = [RowLayer.of(keys, values) for keys, values in sources.layers]
         self._cache = EncoderDecoderCache(Cache(layers=self._self_layers), Cache(layers=self._cross_layers))
         self._mask_BS = self._build_mask()
+
+    def lengthen(self, length: int, room: int) -> None:
+        """As if all rows had generated so many tokens, with room for more."""
+        for layer, cross in zip(self._self_layers, self._cross_layers, strict=True):
+            sizes = *cross.keys.shape[:2], length + room, cross.keys.shape[3]
+            layer.fill(cross.keys.new_empty(sizes), cross.values.new_empty(sizes), length)
 
     def advance(self, decoder: nn.Module) -> torch.Tensor:
         """The decoder's states [B, D] after the tokens written last."""
@@ -290,9 +322,13 @@ class RowLayer(DynamicLayer):
     @classmethod
     def of(cls, keys_BHSK: torch.Tensor, values_BHSK: torch.Tensor) -> RowLayer:
         layer = cls()
-        layer.lazy_initialization(keys_BHSK, values_BHSK)
-        layer._set((keys_BHSK, values_BHSK), keys_BHSK.shape[2])
+        layer.fill(keys_BHSK, values_BHSK, keys_BHSK.shape[2])
         return layer
+
+    def fill(self, keys_BHTK: torch.Tensor, values_BHTK: torch.Tensor, length: int) -> None:
+        """With so many tokens; what is behind them is room for more."""
+        self.lazy_initialization(keys_BHTK, values_BHTK)
+        self._set((keys_BHTK, values_BHTK), length)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_settings: Any
@@ -303,7 +339,8 @@ class RowLayer(DynamicLayer):
             self._buffers = (_roomy(key_states, FIRST_CAPACITY), _roomy(value_states, FIRST_CAPACITY))
         old, new = self.get_seq_length(), self.get_seq_length() + key_states.shape[2]
         if new > self._buffers[0].shape[2]:
-            self._buffers = (_roomy(self.keys, new + new // 2), _roomy(self.values, new + new // 2))
+            capacity = _grow_capacity(new)
+            self._buffers = (_roomy(self.keys, capacity), _roomy(self.values, capacity))
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[:, :, old:new] = states
         self._set(self._buffers, new)
@@ -320,6 +357,10 @@ class RowLayer(DynamicLayer):
     def _set(self, buffers: tuple[torch.Tensor, torch.Tensor], length: int) -> None:
         self._buffers = buffers
         self.keys, self.values = (buffer[:, :, :length] for buffer in buffers)
+
+
+def _grow_capacity(length: int) -> int:
+    return length + length // 2
 
 
 def _roomy(states_BHTK: torch.Tensor, capacity: int) -> torch.Tensor:

@@ -18,7 +18,7 @@ from seqfit.data import name_words
 AGREED = {"gold", "final", "majority", "agreed", "consensus", "aggregated", "comb", "combined", "adjudicated"}
 # Source first: pairs of names that belong together, whatever the order of the columns.
 _PAIR_NAMES = """
-    source>target src>tgt src>trg src>ref src>dst src>mt source>mt source>reference
+    mt>pe translation>postedit source>target src>tgt src>trg src>ref src>dst src>mt source>mt source>reference
     input>output input>target input>label
     prompt>completion prompt>response prompt>chosen instruction>output instruction>response instruction>answer
     original>corrected incorrect>correct wrong>right ungrammatical>grammatical error>correction noisy>clean orig>corr

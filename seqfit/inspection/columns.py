@@ -64,6 +64,8 @@ _NUMBERS = re.compile(r"[-+]?[\d.]+([ ,;|]+[-+]?[\d.]+)+")  # 0 0 1 0: the label
 _MASK = re.compile(r"<[\w ]+>|\[[A-Z_0-9]+\]|\d+([.,]\d+)*")  # <NUM0>, [MASK], 12.5
 _VECTOR = re.compile(r"[01]( [01]){2,}")
 _NUMBER_LIST = re.compile(r"([-+]?\d+([.,]\d+)?|true|false)( ([-+]?\d+([.,]\d+)?|true|false))*")
+CONSTANT = "the same in every row"
+WRITTEN_LISTS = "lists or records written as text"
 _LIST_AS_TEXT = re.compile(r"\[.*\]$|\{.*\}$", re.DOTALL)
 _FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"}, {"yes", "no"}, {"y", "n"}, {"0"}, {"1"}, {"false"}, {"0.0"})
 
@@ -175,12 +177,10 @@ def _paths(value: Any, inside: str = "", depth: int = 3) -> Iterator[str]:
         path = f"{inside}{name}"
         inner = next((item for item in held if item is not None), None) if isinstance(held, list) else held
         if isinstance(inner, Mapping) and depth > 1:
-            merged = {
-                key: item
-                for one in (held if isinstance(held, list) else [held])
-                if isinstance(one, Mapping)
-                for key, item in one.items()
-            }
+            merged: dict[str, Any] = {}
+            records = held if isinstance(held, list) else [held]
+            for key, item in (pair for one in records if isinstance(one, Mapping) for pair in one.items()):
+                merged[key] = merged.get(key) if item is None else item
             yield from _paths(merged, f"{path}.", depth - 1)
         else:
             yield path
@@ -226,7 +226,7 @@ def _explain_not_text(column: ColumnProfile, texts: list[str]) -> str | None:
     if _share("/" in text and _FILE.match(text) is not None for text in texts) > 0.8:
         return "paths"
     if not column.list_share and _share(map(_LIST_AS_TEXT.match, texts)) > 0.9:
-        return "lists or records written as text"
+        return WRITTEN_LISTS
     if column.mean_words >= 4 and not column.list_share and _share(map(_NUMBERS.fullmatch, texts)) > 0.95:
         return "rows of numbers"
     if _share(text.startswith("CC-BY") for text in texts) > 0.8:
@@ -239,7 +239,7 @@ def _explain_not_text(column: ColumnProfile, texts: list[str]) -> str | None:
         return NAMES_OF_SPLITS
     is_only_context = score_role(column.name, "context") >= 0.95 and column.mean_words >= _CONTEXT_WORDS
     if column.rows > 3 and column.distinct == 1 and column.filled_share > 0.9 and not is_only_context:
-        return "the same in every row"
+        return CONSTANT
     if not is_role(column.name) and _is_key(column, texts):
         return "ids"
     if column.name.last in name_words.METADATA:

@@ -193,7 +193,7 @@ def sample_rows(table: DataTable) -> list[TemplateRow]:
     kept: list[TemplateRow] = []
     stride, chars = 1, 0
     for number, row in enumerate(itertools.islice(table.read(), _READ_ROWS)):
-        if isinstance(row, BadRow) or number % stride:
+        if isinstance(row, BadRow) or number % stride or not any(value not in (None, "") for value in row.values()):
             continue
         kept.append(row)
         chars += sum(len(value) for value in row.values() if isinstance(value, str))

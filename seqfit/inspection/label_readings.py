@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from seqfit.errors import DataError, SeqfitError
 from seqfit.inspection.column_names import AGREED, score_role
-from seqfit.inspection.columns import ColumnProfile, length_of, to_number
+from seqfit.inspection.columns import CONSTANT, WRITTEN_LISTS, ColumnProfile, length_of, to_number
 from seqfit.inspection.text_readings import TITLES, FoundReading, Hints, Missing, Reading
 from seqfit.tasks import TemplateRow, columns_of, render_list, render_template
 
@@ -44,6 +44,7 @@ _NOT_LABELS = {
 }
 _SEPARATORS = (",", ";", "|")
 _NUMBERED = re.compile(r"\d+(\.0+)?")
+_NUMBERS_AS_TEXT = re.compile(r"\[[-\d., ]+\]")
 _LETTERED = re.compile(r"\(?[A-Za-z][).:]?")
 _MOST_NUMBERED_CLASSES = 20  # more different whole numbers are probably a scale
 # The columns of the text, and prose that may belong to it or not.
@@ -59,6 +60,8 @@ def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "cl
         candidates.sort(key=lambda column: column.has_fractions or (column.is_number and not column.has_few_values))
     if task == "regression":
         candidates = _find_score_columns(columns, candidates)
+    elif all(c.name.plain == "column" for c in candidates):
+        candidates = _by_place(columns, candidates)
     texts, doubt = _find_texts([c for c in columns if c not in candidates[:1]], candidates)
     missing = [*([] if candidates else ["label"]), *([] if texts else ["text"])]
     if missing:
@@ -96,6 +99,18 @@ def find_classes(columns: Sequence[ColumnProfile], hints: Hints, task: str = "cl
         doubtful = f"it is not clear whether {names} should be part of the text"
         return FoundReading(best, _class_reading(task, all_texts, label), doubtful)
     return FoundReading(best)
+
+
+def _by_place(columns: Sequence[ColumnProfile], candidates: list[ColumnProfile]) -> list[ColumnProfile]:
+    """Columns without names, the one behind the text first: languages and topics stand further away."""
+    texts, _ = _find_texts([c for c in columns if c not in candidates], [])
+    if not texts or not candidates:
+        return candidates
+    places = {c.path: place - columns.index(max(texts, key=length_of)) for place, c in enumerate(columns)}
+    best = score_label(candidates[0])
+    equals = [c for c in candidates if best - score_label(c) < _CLEAR]
+    rest = [c for c in candidates if c not in equals]
+    return sorted(equals, key=lambda c: (abs(places[c.path]), places[c.path] < 0)) + rest
 
 
 def _find_same_record(label: ColumnProfile, columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
@@ -269,6 +284,8 @@ def _has_partner(column: ColumnProfile, columns: Sequence[ColumnProfile]) -> boo
 
 def find_label_candidates(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
     found = [column for column in columns if score_label(column) >= 0.5]
+    if not found:  # one class only, of which the task warns
+        found = [c for c in columns if c.not_text == CONSTANT and score_role(c.name, "label") >= 0.8]
     if not found:  # without names, numbers next to texts are scores, or sets such as 4,27
         found = [c for c in columns if c.is_number and c.not_text is None and c.filled_share > 0.2]
     ranked = sorted(found, key=score_label, reverse=True)
@@ -287,10 +304,13 @@ def find_label_candidates(columns: Sequence[ColumnProfile]) -> list[ColumnProfil
 
 def score_label(column: ColumnProfile) -> float:
     """How much a column looks like the label: by its name, and by few and short values."""
-    unusable = column.not_text is not None and column.not_text != "metadata"
+    name = score_role(column.name, "label")
+    # [safety, costs]; [4, 27] may be positions as well
+    is_set_as_text = column.not_text == WRITTEN_LISTS and not any(map(_NUMBERS_AS_TEXT.fullmatch, column.values))
+    is_set_as_text = is_set_as_text and (name >= 0.8 or column.has_few_values)
+    unusable = column.not_text is not None and column.not_text != "metadata" and not is_set_as_text
     if unusable or column.filled_share < 0.2:
         return 0.0
-    name = score_role(column.name, "label")
     if column.is_prose and not column.is_list and not column.has_few_values:
         return 0.0
     if column.name.plain == "column" and column.has_fractions:
@@ -339,7 +359,8 @@ class LabelKind:
 def find_label_kind(task: str, target: str, rows: Sequence[TemplateRow]) -> LabelKind:
     if task not in ("classify", "multilabel", "regression") or len(columns_of(target)) != 1:
         return LabelKind()
-    cells = [cell for row in rows if (cell := _cell(target, row))]
+    filled = [(cell, row) for row in rows if (cell := _cell(target, row))]
+    cells = [_parse_cell(target, row) if isinstance(cell, str) else cell for cell, row in filled]
     lists = [cell for cell in cells if isinstance(cell, list)]
     if len(lists) > len(cells) / 2:
         return _kind_of_lists(task, lists)
@@ -451,6 +472,13 @@ def _kind_of_texts(texts: list[str], separators: Sequence[str]) -> LabelKind | N
                     "multilabel", {"label_separator": separator}, f"labels are joined by '{separator}' in some rows"
                 )
     return None
+
+
+def _parse_cell(target: str, row: TemplateRow) -> list[str] | str:
+    """The items of a list that is written as text, or the text."""
+    text = render_template(target, row).strip()
+    items = render_list(target, row, parse=True)
+    return text if len(items) == 1 and items[0].strip() == text else items
 
 
 def _cell(target: str, row: TemplateRow) -> list[str] | str | None:

@@ -56,6 +56,8 @@ def find_unfolding(
     if task in (None, "classify") and (examples := _find_examples(rows)) is not None:
         return {"each": examples}
     for column in _columns(rows):
+        if task in (None, "qa", "generate") and _are_forms_of_question(column, rows):
+            return {"each": column}
         if task in (None, "qa", "multiple-choice", "math", "generate") and _has_questions(column, rows):
             return {"each": column}
         if task == "translate" and _has_languages(column, rows):
@@ -223,7 +225,7 @@ def _is_conversation(column: str, rows: Sequence[TemplateRow]) -> bool:
     spoken = [item for item in _items(column, rows) if isinstance(item, Mapping)]
     if spoken:
         keys = {str(key).lower() for item in spoken[:50] for key in item}
-        if all(TurnKeys.find_sides(item) for item in spoken[:50]):
+        if all(TurnKeys.find_sides(_records(column, row)) for row in rows[:50]):
             return True
         return bool(keys & _SPEAKERS) and bool(keys & set(TurnKeys.TEXTS))
     texts = [item for item in _items(column, rows) if isinstance(item, str)]
@@ -238,6 +240,19 @@ def _has_questions(column: str, rows: Sequence[TemplateRow]) -> bool:
     return has_answer and any(score_role(name, "question") >= 0.6 for name in names)
 
 
+def _are_forms_of_question(column: str, rows: Sequence[TemplateRow]) -> bool:
+    """Texts that ask the same, with one answer: {"questions": ["How much?", "What does it cost?"], "answer": "$5"}."""
+    texts = list(_items(column, rows))
+    is_named = column.lower() in _EXAMPLE_NAMES or score_role(Name.of(column), "question") >= 0.95
+    if not is_named or len(texts) < 1.2 * len(rows) or not all(isinstance(text, str) for text in texts):
+        return False
+    others = dict.fromkeys(name for row in rows for name in row if name != column)
+    return any(
+        score_role(Name.of(name), "answer") >= 0.95 and all(isinstance(row.get(name), str) for row in rows)
+        for name in others
+    )
+
+
 def _has_languages(column: str, rows: Sequence[TemplateRow]) -> bool:
     """Records that hold a sentence in two languages: {"ja_sentence": ..., "en_sentence": ...}."""
     records = [item for item in _items(column, rows) if isinstance(item, Mapping)]
@@ -250,6 +265,10 @@ def _codes(key: str) -> set[str]:
     """The language codes in a key: {'ja'} of ja_sentence."""
     codes = {name for names in name_words.LANGUAGES.values() for name in names}
     return {word for word in re.split(r"[^a-z]+", key.lower()) if word in codes}
+
+
+def _records(column: str, row: TemplateRow) -> list[Mapping[str, Any]]:
+    return [item for item in row.get(column) or () if isinstance(item, Mapping)]
 
 
 def _items(column: str, rows: Sequence[TemplateRow]) -> Iterator[Any]:

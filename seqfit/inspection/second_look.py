@@ -109,7 +109,7 @@ def find_suspicions(task: Mapping[str, Any], rows: Sequence[TemplateRow]) -> lis
         records = statistics.fmean(text.startswith(_RECORD_STARTS) and text.endswith(("}", "]")) for text in texts)
         if tabs > 0.8:
             found.append(f"in {format_share(tabs)} of the sampled rows the {side} has tabs: it may be several columns")
-        if records > 0.8:
+        if records > 0.8 and not (side == "target" and task["name"] == "multilabel"):
             found.append(f"in {format_share(records)} of the sampled rows the {side} is a list or record as text")
     return [f"warning: {sentence}" for sentence in found if sentence is not None]
 
@@ -176,7 +176,7 @@ def _labels_of(row: TemplateRow, task: Mapping[str, Any]) -> list[str]:
     try:
         template = choose_template(task["target"], row)
         if task["name"] == "multilabel" or task.get("annotations"):
-            texts = render_list(template, row)
+            texts = render_list(template, row, parse=True)
         else:
             texts = [render_template(template, row)]
     except (RecipeError, DataError):

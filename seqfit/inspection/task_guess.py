@@ -52,7 +52,7 @@ def find_reading(task: str, columns: Sequence[ColumnProfile], hints: Hints | Non
                 "question contains its choices, use --task qa"
             )
         roles = " and one for ".join(missing.args)
-        if len(columns) == 1 and columns[0].is_prose:
+        if len(columns) == 1:
             change = (
                 f"Write a second column. If each text of '{columns[0].path}' holds both, split it, in pandas: "
                 f"frame[['source', 'target']] = frame['{columns[0].path}'].str.split(SEPARATOR, n=1, expand=True)"

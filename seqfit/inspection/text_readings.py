@@ -253,5 +253,11 @@ def find_known_pair(columns: Sequence[ColumnProfile]) -> tuple[ColumnProfile, Co
         for second in columns
         if first is not second and pair_order(first.name, second.name) == -1 and not first.is_number
     ]
-    found.sort(key=lambda pair: -(len(pair[0].name.words) == 1) - (len(pair[1].name.words) == 1))
+    # Of a source, its machine translation and its post-edited translation the last is the target.
+    found.sort(
+        key=lambda pair: (
+            pair[1].name.plain not in ("pe", "postedit"),
+            -(len(pair[0].name.words) == 1) - (len(pair[1].name.words) == 1),
+        )
+    )
     return found[0] if found else None

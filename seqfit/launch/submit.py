@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqfit.errors import ModelError, RecipeError, RunError, SeqfitError
-from seqfit.hub import is_path
+from seqfit.errors import RecipeError, RunError, SeqfitError
 from seqfit.launch import slurm
 from seqfit.launch.job_file import JobRequest
 from seqfit.launch.site import Resources, Site
@@ -30,7 +29,7 @@ from seqfit.paths import require_file
 from seqfit.recipe import Recipe, dump_recipe
 from seqfit.rundir import Run, RunWriter, explained_failures, files, write_text
 from seqfit.system import quote
-from seqfit.validation import load_checked_recipe
+from seqfit.validation import check_model_folders, load_checked_recipe
 
 
 def check_places(recipes: Iterable[Recipe], site: Site) -> None:
@@ -38,11 +37,7 @@ def check_places(recipes: Iterable[Recipe], site: Site) -> None:
     if site.container:
         return
     for recipe in recipes:
-        model = recipe.model
-        if model.path is not None or is_path(model.location):
-            _check_folder(model.location, "model.path" if model.path is not None else "model.name")
-        if model.tokenizer is not None and is_path(model.tokenizer):
-            _check_folder(model.tokenizer, "model.tokenizer")
+        check_model_folders(recipe)
         for source in recipe.sources:
             if source.path is None:
                 continue
@@ -50,15 +45,6 @@ def check_places(recipes: Iterable[Recipe], site: Site) -> None:
             # A stem: train -> train.en, train.de.
             if source.languages is None or not any(path.parent.glob(f"{path.name}.*")):
                 require_file(path)
-
-
-def _check_folder(location: str, field: str) -> None:
-    if not Path(location).expanduser().is_dir():
-        raise ModelError(
-            f"{field} is '{location}', and there is no such folder",
-            "what a job needs must be there when it is submitted",
-            f"Set {field} to a folder in Hugging Face layout, or model.name to a name on the Hub",
-        )
 
 
 @dataclass(frozen=True)

@@ -133,8 +133,9 @@ def _load_config(model: ModelRecipe, *, may_be_known: bool = False) -> tuple[Pre
             known = find_known_model(model.location) if may_be_known and model.path is None else None
             if known is not None and isinstance(error, OSError):
                 return AutoConfig.for_model(**copy.deepcopy(dict(known.config))), dict(known.config)
+            offline = hub.describe_absence(model.location) if isinstance(error, OSError) and not model.path else None
             raise ModelError(
-                f"{field} is '{model.location}', and its config does not load ({_first_line(error)})",
+                offline or f"{field} is '{model.location}', and its config does not load ({_first_line(error)})",
                 hub.RULE,
                 hub.ADVICE,
                 hint=did_you_mean(model.location, load_known_models()),

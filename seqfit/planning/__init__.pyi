@@ -1,3 +1,4 @@
+from seqfit.planning import calibrations as calibrations
 from seqfit.planning.cluster import Cluster as Cluster
 from seqfit.planning.cluster import GpuLayout as GpuLayout
 from seqfit.planning.cluster import Link as Link
@@ -8,11 +9,9 @@ from seqfit.planning.cluster import list_counts as list_counts
 from seqfit.planning.cluster_prediction import ClusterPrediction as ClusterPrediction
 from seqfit.planning.cluster_prediction import predict_cluster as predict_cluster
 from seqfit.planning.fake_step import compare_peaks as compare_peaks
-from seqfit.planning.plan import calibrate_machine as calibrate_machine
 from seqfit.planning.plan import plan_for_gpus as plan_for_gpus
 from seqfit.planning.plan import predict_layout as predict_layout
 from seqfit.planning.prediction import RunPrediction as RunPrediction
 from seqfit.planning.prediction import predict_run as predict_run
 from seqfit.planning.report import PeakBreakdown as PeakBreakdown
 from seqfit.planning.report import PlanReport as PlanReport
-from seqfit.planning.timing import Rates as Rates

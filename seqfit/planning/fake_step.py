@@ -171,12 +171,7 @@ class FakeStep:
         recorder.register([*step.model.parameters(), *step.model.buffers()], WEIGHTS)
         for parameter, state in step.optimizer.state.items():
             recorder.register([value for value in state.values() if isinstance(value, torch.Tensor)], STATE, parameter)
-        with ExitStack() as stack:
-            stack.enter_context(_no_collection())  # a collection would free things at arbitrary points
-            stack.enter_context(self._fake)
-            stack.enter_context(self._fast)
-            stack.enter_context(_AnyValue())
-            stack.enter_context(self.spec.rules.in_force())
+        with self._faking() as stack:
             if self.spec.rules.gradients_stay:
                 for parameter in step.model.parameters():
                     parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
@@ -189,6 +184,30 @@ class FakeStep:
             stack.enter_context(recorder)
             step.run(batch)
         return recorder.tape
+
+    @contextmanager
+    def recording(self) -> Iterator[TapeRecorder]:
+        """Around whatever runs on the step's model, where there is nothing but its weights, as in an evaluation."""
+        step = self.built.step
+        recorder = TapeRecorder(step.model, self.spec.rules)
+        recorder.register([*step.model.parameters(), *step.model.buffers()], WEIGHTS)
+        step.model.eval()
+        with self._faking() as stack, torch.no_grad(), step.precision.autocast():
+            if torch.is_autocast_enabled("cpu"):  # inference mode, which evaluations use, casts weights each time
+                torch.set_autocast_cache_enabled(False)
+            stack.enter_context(recorder)
+            yield recorder
+        step.model.train()
+
+    @contextmanager
+    def _faking(self) -> Iterator[ExitStack]:
+        with ExitStack() as stack:
+            stack.enter_context(_no_collection())  # a collection would free things at arbitrary points
+            stack.enter_context(self._fake)
+            stack.enter_context(self._fast)
+            stack.enter_context(_AnyValue())
+            stack.enter_context(self.spec.rules.in_force())
+            yield stack
 
 
 class _AnyValue(EagerMode):

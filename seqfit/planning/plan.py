@@ -19,7 +19,6 @@ from seqfit.recipe import Recipe, load_recipe
 
 if TYPE_CHECKING:
     from seqfit.planning.report import LayoutPrediction, PlanReport
-    from seqfit.planning.timing import Rates
     from seqfit.progress import Progress
 
 _LAYOUTS = JsonCache("layouts")
@@ -142,10 +141,3 @@ def predict_layout(recipe: Recipe, card: Card | None, count: int) -> LayoutPredi
         predicted = predict_stated(recipe, card, count)
     _LAYOUTS.put(key, asdict(predicted))
     return predicted
-
-
-def calibrate_machine(progress: Progress | None = None) -> Rates:
-    """Measure this machine's device; later plans for it use the rates."""
-    from seqfit.planning.target import calibrate
-
-    return calibrate(progress or (lambda *_: None))

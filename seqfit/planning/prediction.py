@@ -34,11 +34,12 @@ from seqfit.errors import describe_error
 from seqfit.hardware import match_card, probe_machine, should_return
 from seqfit.model import ModelConfig, read_model_shape
 from seqfit.planning.fake_step import import_for_traces
+from seqfit.planning.known_rates import LEAST_STEPS, read_factor, record_run
 from seqfit.planning.memory import CONTEXT_BYTES
 from seqfit.planning.report import plan_key
 from seqfit.planning.request import build_request, choose_precision_name
-from seqfit.planning.search import PlanRequest, predict_strategy_quickly, search_quickly
-from seqfit.planning.target import LEAST_STEPS, Target, card_target, cpu_target, read_factor, record_run
+from seqfit.planning.search import PlanRequest, measure_evaluation, predict_strategy_quickly, search_quickly
+from seqfit.planning.target import Target, card_target, cpu_target
 from seqfit.planning.timing import TimeLimitReached, time_limit
 from seqfit.recipe import Recipe, TrainRecipe
 from seqfit.rundir import EventKind, optional_work, records
@@ -143,7 +144,7 @@ def _steps_per_epoch(train: TrainRecipe, lengths: _Lengths) -> float:
 
 SECONDS = "SEQFIT_PREDICTION_SECONDS"  # the time limit of a prediction that is not stored yet
 _SECONDS, _STORED_SECONDS = 3.0, 0.2
-_STORED = JsonCache("predictions")
+_STORED = JsonCache("predictions", version=2)
 
 
 @dataclass(frozen=True)
@@ -159,14 +160,18 @@ class RunPrediction:
     predicted_parts: dict[str, int] = field(default_factory=dict)  # of the tensors at the peak: category -> bytes
     missing_bytes: int = 0  # what the device lacks
     long_rows: LongRows | None = None  # where a step is slow or does not fit
+    predicted_evaluation_bytes: int | None = None  # at the peak of an evaluation; of the same kind as the peak above
+    predicted_evaluation_seconds: float | None = None  # of one
 
-    def record(self, steps: int, measured_step_seconds: float) -> None:
+    def record(self, steps: int, measured_step_seconds: float, facts: Mapping[str, Any] | None = None) -> None:
+        """`facts`: what else is kept of the run (`known_rates.RecordedRun`)."""
         if self.predicted_step_seconds and steps >= LEAST_STEPS:
             record_run(
                 self.device,
                 predicted_seconds=self.predicted_step_seconds,
                 factor=self.time_factor,
                 measured_seconds=measured_step_seconds,
+                facts=facts,
             )
 
 
@@ -259,8 +264,10 @@ def _make_prediction(
     import_for_traces(request.model_config)  # training needs these modules, too: their import is not counted
     with time_limit(float(os.environ.get(SECONDS, _SECONDS))):
         found = _predict(recipe, strategy, request) | {"factor": read_factor(target.name)[0]}
-    with optional_work(EventKind.PREDICTION_FAILED, "it is not stored for the next run", _into(events)):
-        _STORED.put(key, found)
+        found |= _predict_evaluation(strategy, request, found, events)
+    if "evaluation" in found:  # else the next run tries it again
+        with optional_work(EventKind.PREDICTION_FAILED, "it is not stored for the next run", _into(events)):
+            _STORED.put(key, found)
     return _describe(strategy, target, found)
 
 
@@ -293,7 +300,24 @@ def _read_stored(key: str, events: list[records.PlainEvent]) -> dict[str, Any] |
     return result
 
 
+def _predict_evaluation(
+    strategy: Strategy, request: PlanRequest, found: Mapping[str, Any], events: list[records.PlainEvent]
+) -> dict[str, Any]:
+    """What is left of the time limit may be too short for it: then it is not predicted."""
+    chosen = strategy if found["strategy"] is None else Strategy.model_validate(found["strategy"])
+    precision = choose_precision_name(chosen, request.target, request.allow)
+    try:
+        evaluated = measure_evaluation(request, chosen, precision, found["parts"])
+    except TimeLimitReached as late:
+        events.append((EventKind.PREDICTION_FAILED, f"evaluations are not predicted because {late}"))
+        return {}
+    if evaluated is None:
+        return {"evaluation": None}
+    return {"evaluation": [evaluated.total_bytes - request.target.context_bytes, evaluated.seconds]}
+
+
 def _predict(recipe: Recipe, strategy: Strategy, request: PlanRequest) -> dict[str, Any]:
+    request = replace(request, evaluations=None)  # they repeat with smaller batches after OOM: they choose nothing
     chosen, fields = search_quickly(request) if recipe.strategy is None else None, None
     if chosen is not None:
         planned, memory, seconds = chosen
@@ -311,6 +335,11 @@ def _describe(stated: Strategy, target: Target, found: dict[str, Any]) -> RunPre
     factor = read_factor(target.name)[0]
     seconds = found["seconds"] / found["factor"] * factor
     takes = f"predicted {format_bytes(found['bytes'])} and {format_seconds(seconds)} per step"
+    evaluation_bytes: int | None = None
+    evaluation_seconds: float | None = None
+    if found.get("evaluation") is not None:
+        evaluation_bytes, evaluation_seconds = found["evaluation"][0], found["evaluation"][1] / found["factor"] * factor
+        takes += f", {format_bytes(evaluation_bytes)} and {format_seconds(evaluation_seconds)} per evaluation"
     fields = strategy.model_dump(exclude_defaults=True, exclude={"name"})
     chosen = ", ".join(f"{name}={value}" for name, value in fields.items()) or "defaults"
     message = f"the recipe's strategy: {takes}" if is_stated else f"planned for {target.name} ({chosen}): {takes}"
@@ -323,7 +352,11 @@ def _describe(stated: Strategy, target: Target, found: dict[str, Any]) -> RunPre
         strategy = strategy.model_copy(update={"host_memory": "return"})
         usable = format_bytes(target.capacity_bytes)
         events.append((EventKind.MEMORY, f"strategy.host_memory=return: memory that glibc keeps might exceed {usable}"))
-    return RunPrediction(strategy, found["bytes"], seconds, events, target.name, factor, found["parts"], missing_bytes)
+    return RunPrediction(
+        *(strategy, found["bytes"], seconds, events, target.name, factor, found["parts"], missing_bytes),
+        predicted_evaluation_bytes=evaluation_bytes,
+        predicted_evaluation_seconds=evaluation_seconds,
+    )
 
 
 def _find_target(device: torch.device, sharers: int) -> Target | None:

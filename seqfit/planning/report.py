@@ -21,7 +21,7 @@ from seqfit.recipe import Recipe
 from seqfit.units import format_bytes, format_seconds
 
 _TIE = 1.02  # no prediction is better than that
-_PLANS = JsonCache("plans", version=3)
+_PLANS = JsonCache("plans", version=4)
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class PlannedStrategy:
     why_not: str = ""  # it was not chosen
     by_formula: bool = False  # several GPUs, computed from the trace of one
     gpus: int = 1
+    evaluation_bytes: int = 0  # predicted, of each GPU; the memory above is at least that
+    evaluation_seconds: float = 0.0  # predicted, of one evaluation
 
     @property
     def description(self) -> str:
@@ -84,6 +86,19 @@ class PeakBreakdown:
     parts: list[MemoryPart]
     phases: list[str]  # of the timeline's points
     timeline: dict[str, list[int]]  # category -> live bytes at each point
+
+
+@dataclass(frozen=True)
+class PlannedEvaluation:
+    """Evaluations during training, by the best strategy."""
+
+    times: int
+    rows: int  # of each
+    beams: int
+    max_new_tokens: int  # 0 for a classifier
+    seconds: float  # of all of them
+    predicted_bytes: int
+    is_peak: bool  # it needs more memory than any step
 
 
 @dataclass(frozen=True)
@@ -144,6 +159,7 @@ class PlanReport:
     basis: str = "your data"  # what the total time is for
     assumptions: list[str] = field(default_factory=list)  # what was not given, with the option that gives it
     enough: PlannedStrategy | None = None  # where nothing fits: on the fewest of these GPUs that hold it, by formula
+    evaluation: PlannedEvaluation | None = None  # None: there is none, or nothing fits
     script: ScriptPlan | None = None  # where the plan is of a Trainer script: that script as it is
 
     @property
@@ -175,8 +191,22 @@ class PlanReport:
 
     @property
     def total_seconds(self) -> float:
-        """Of the whole training, by the best strategy; infinite where nothing fits."""
-        return math.inf if self.best is None else self.best.predicted_step_seconds * self.total_steps
+        """Of the whole training with its evaluations, by the best strategy; infinite where nothing fits."""
+        if self.best is None:
+            return math.inf
+        evaluations = 0.0 if self.evaluation is None else self.evaluation.seconds
+        return self.best.predicted_step_seconds * self.total_steps + evaluations
+
+    def describe_evaluation(self) -> str | None:
+        """'evaluation: 12 min 00 s of 3 h 05 min (6 times 1,000 rows, greedy); memory 5.2 GiB, less than a step'."""
+        found = self.evaluation
+        if found is None:
+            return None
+        search = "" if not found.max_new_tokens else ", greedy" if found.beams == 1 else f", {found.beams} beams"
+        times = "once" if found.times == 1 else f"{found.times:,} times"
+        spent = f"{format_seconds(found.seconds)} of {format_seconds(self.total_seconds)}"
+        memory = f"{format_bytes(found.predicted_bytes)}, {'the peak' if found.is_peak else 'less than a step'}"
+        return f"evaluation: {spent} ({times} {found.rows:,} rows{search}); memory {memory}"
 
     def is_best(self, one: PlannedStrategy) -> bool:
         return self.best is not None and (one.label, one.layout) == (self.best.label, self.best.layout)
@@ -207,6 +237,7 @@ class PlanReport:
             **{
                 **stored,
                 **{name: stored[name] and PlannedStrategy(**stored[name]) for name in ("chosen", "stated", "enough")},
+                "evaluation": stored["evaluation"] and PlannedEvaluation(**stored["evaluation"]),
                 "peak": peak and _read_peak(peak),
                 "script": script and ScriptPlan(**{**script, "peak": _read_peak(script["peak"])}),
                 **{name: [PlannedStrategy(**one) for one in stored[name]] for name in ("strategies", "pareto")},
@@ -250,7 +281,7 @@ def plan_key(recipe: Recipe, options: dict[str, Any]) -> str:
         "options": options,
         "versions": [_version(package) for package in ("seqfit", "torch", "transformers", "peft")],
         "files": [_stamp(Path(file)) for file in files],
-        "rates": [_stamp(path) for path in sorted((cache_root() / "rates").glob("*.json"))],
+        "rates": [_stamp(cache_root() / folder) for folder in ("rates", "imported-calibrations")],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 

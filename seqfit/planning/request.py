@@ -19,10 +19,20 @@ from seqfit.model import ModelConfig, build_text_encoder, family_of, load_positi
 from seqfit.parallel import padding_limits
 from seqfit.planning.candidates import list_layouts
 from seqfit.planning.cluster import ONE_GPU, GpuLayout
+from seqfit.planning.evaluation_cost import Evaluations
+from seqfit.planning.evaluation_work import find_evaluation_work
 from seqfit.planning.memory import explain_peak
-from seqfit.planning.report import AssumedLengths, PeakBreakdown, PlannedStrategy, PlanReport
+from seqfit.planning.report import AssumedLengths, PeakBreakdown, PlannedEvaluation, PlannedStrategy, PlanReport
 from seqfit.planning.script_prediction import ScriptTraces, predict_script
-from seqfit.planning.search import Plan, PlanCandidate, PlanRequest, Traces, predict_strategy, search
+from seqfit.planning.search import (
+    Plan,
+    PlanCandidate,
+    PlanRequest,
+    Traces,
+    measure_evaluation,
+    predict_strategy,
+    search,
+)
 from seqfit.planning.shape import Workload, assume_workload
 from seqfit.planning.target import Target
 from seqfit.progress import Progress
@@ -83,7 +93,8 @@ def make_plans(
         plan = search(request, progress, traces=traces, report_first=None if predicted is not None else report_first)
         if stated is not None and stated.offload:
             plan = replace(plan, events=[*plan.events, _OFFLOAD_STATED])
-        report = replace(summarise_plan(request, plan, predicted), script=as_it_is)
+        report = _add_evaluation(request, summarise_plan(request, plan, predicted))
+        report = replace(report, script=as_it_is)
         if report.best is None and target.kind == "gpu":
             report = replace(report, enough=_find_enough(request, traces))
         yield replace(
@@ -110,6 +121,24 @@ def _describe_first(request: PlanRequest, planned: PlannedStrategy) -> str:
     sizes = f"{format_bytes(planned.predicted_bytes)} of {format_bytes(request.target.capacity_bytes)}"
     seconds = format_seconds(planned.predicted_step_seconds)
     return f"{request.target.name}: {planned.label} {verdict}, {sizes}, {seconds} per step; searching for the best ..."
+
+
+def _add_evaluation(request: PlanRequest, report: PlanReport) -> PlanReport:
+    """By the best strategy."""
+    best = report.best
+    if request.evaluations is None or best is None:
+        return report
+    work = request.evaluations.work
+    planned = PlannedEvaluation(
+        work.times,
+        work.rows,
+        work.beams,
+        0 if request.workload.is_classifier else work.max_new_tokens,
+        work.times * best.evaluation_seconds,
+        best.evaluation_bytes,
+        is_peak=best.evaluation_bytes >= best.predicted_bytes,
+    )
+    return replace(report, evaluation=planned)
 
 
 def _find_enough(request: PlanRequest, traces: Traces) -> PlannedStrategy | None:
@@ -141,7 +170,8 @@ def build_request(
         tokenizer = _load_tokenizer(recipe)
         limit = load_position_limit(recipe.model)
         encoder = build_text_encoder(tokenizer)
-        data = prepare_data(recipe, tokenizer, ("train",), encoder=encoder, position_limit=limit, progress=progress)
+        splits = "train", "validation"
+        data = prepare_data(recipe, tokenizer, splits, encoder=encoder, position_limit=limit, progress=progress)
         mode = recipe.model.trim_vocabulary
         if trims and (mode is not None or is_trimmable(tokenizer)):
             check_trimmable(tokenizer)
@@ -149,20 +179,30 @@ def build_request(
             kept_tokens = len(choose_vocabulary(recipe.model, tokenizer, counts, "data" if mode is None else mode)[0])
     if recipe.model.trim_vocabulary is not None and kept_tokens is not None:
         model_config.config.vocab_size = kept_tokens
+    limit = family_of(model_config.config).max_positions(model_config.config)
+    workload = _find_workload(recipe, assumed, data, limit)
+    work = find_evaluation_work(recipe, data, workload, limit, _count_epoch(recipe, assumed, workload))
     return PlanRequest(
         model_config=model_config,
         model=recipe.model,
         train=recipe.train,
         allow=tuple(recipe.allow),
         fixed={},
-        workload=_find_workload(
-            recipe, assumed, data, family_of(model_config.config).max_positions(model_config.config)
-        ),
+        workload=workload,
         target=target,
         limits=padding_limits(recipe),
         kept_tokens=kept_tokens if recipe.model.trim_vocabulary is None else None,
         layouts=_list_layouts(target, target.count),
+        evaluations=None if work is None else Evaluations(work),
     )
+
+
+def _count_epoch(recipe: Recipe, assumed: AssumedLengths, workload: Workload) -> float:
+    """Steps of an epoch."""
+    if not assumed.without_data:
+        share = 1.0 if assumed.rows is None else assumed.rows / len(workload.source_lengths)
+        return share * len(workload.steps)
+    return (assumed.rows or _ROWS) / len(workload.steps[0])
 
 
 def _load_tokenizer(recipe: Recipe) -> PreTrainedTokenizerBase:
@@ -226,6 +266,8 @@ def _plan_candidate(request: PlanRequest, candidate: PlanCandidate, why_not: str
         why_not=why_not,
         by_formula=candidate.layout != ONE_GPU,
         gpus=candidate.layout.count,
+        evaluation_bytes=candidate.evaluation_bytes,
+        evaluation_seconds=candidate.evaluation_seconds,
     )
 
 
@@ -295,6 +337,8 @@ def _list_assumed(recipe: Recipe, request: PlanRequest, assumed: AssumedLengths)
         listed.append(f"{train.optimizer.name} (--optimizer)")
     if assumed.rows is None and train.steps is None:
         listed.append(f"{_ROWS:,} rows (--rows)")
+    if request.evaluations is not None and recipe.eval.limit is None:
+        listed.append(f"{request.evaluations.work.rows:,} rows per evaluation (eval.limit=N)")
     if train.epochs is None and train.steps is None:
         listed.append(f"{train.passes:g} epochs (--epochs)")
     return listed
@@ -303,7 +347,8 @@ def _list_assumed(recipe: Recipe, request: PlanRequest, assumed: AssumedLengths)
 def _predict_stated(request: PlanRequest, strategy: Strategy) -> tuple[PlannedStrategy, PeakBreakdown]:
     precision = choose_precision_name(strategy, request.target, request.allow)
     memory, tape, seconds = predict_strategy(request, strategy, precision)
-    total = memory.total_bytes
+    evaluation = measure_evaluation(request, strategy, precision, memory.parts)
+    total = memory.total_bytes if evaluation is None else max(memory.total_bytes, evaluation.total_bytes)
     fits = memory.out_of_memory is None and total <= request.target.capacity_bytes
     short = total - request.target.capacity_bytes
     label = strategy.name if strategy.name != "default" else "the recipe's strategy"
@@ -317,6 +362,8 @@ def _predict_stated(request: PlanRequest, strategy: Strategy) -> tuple[PlannedSt
         fits=fits,
         overrides=[],
         why_not="" if fits else f"misses by {format_bytes(short)}" if short > 0 else str(memory.out_of_memory),
+        evaluation_bytes=0 if evaluation is None else evaluation.total_bytes,
+        evaluation_seconds=0.0 if evaluation is None else evaluation.seconds,
     )
     return planned, explain_peak(tape, label, memory, fits=fits)
 

@@ -42,11 +42,11 @@ from seqfit.parallel import PaddingLimits, build_rule
 from seqfit.planning.candidates import Variant, build_variant, find_open_layouts, find_refusals, list_variants
 from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, GpuLayout, Link, build_card_link
 from seqfit.planning.device_rules import DeviceRules
+from seqfit.planning.evaluation_cost import EvaluationModel, Evaluations, add_lasting
 from seqfit.planning.fake_step import FakeStep, StepSpec, build_meta_model
 from seqfit.planning.memory import Memory, explain_peak, measure_steps
 from seqfit.planning.ranks import (
     NCCL_BYTES,
-    RankPrediction,
     RankRows,
     RankShare,
     count_shares,
@@ -74,6 +74,7 @@ _HOST_BYTES = 600 * 2**20  # of a Python process with torch and transformers on 
 _MARGIN = 1.04  # what the allocator adds before it is replayed
 _REPLAYED_STEPS = 24
 _EQUALLY_FAST = 0.02  # no prediction is better than that
+_EAGER = "attention", "eager"
 
 
 class Tracers:
@@ -198,6 +199,7 @@ class PlanRequest:
     limits: PaddingLimits = (None, None)  # what max_length pads to
     kept_tokens: int | None = None  # of the vocabulary, where trimming is allowed
     layouts: tuple[GpuLayout, ...] = (ONE_GPU,)
+    evaluations: Evaluations | None = None  # during training
 
     def split(
         self, strategy: Strategy, batching: Batching, steps: Sequence[npt.NDArray[np.int64]]
@@ -214,10 +216,20 @@ class PlanCandidate:
     step_seconds: float
     micro_batches: float  # per step, on average
     capacity_bytes: int
+    evaluation_bytes: int = 0  # which the total is at least
+    evaluation_seconds: float = 0.0  # of one evaluation
 
     @property
     def fits(self) -> bool:
         return self.total_bytes <= self.capacity_bytes
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An evaluation on one device."""
+
+    total_bytes: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -415,20 +427,29 @@ def _try_budgets(
 ) -> Iterator[PlanCandidate]:
     target, sampled = request.target, request.workload.sample()
     rates = target.rates(variant.precision)
+    evaluation = find_evaluation(request, variant)
+    evaluation_seconds = 0.0 if evaluation is None else evaluation.seconds(rates)
+    lasting = model.lasting_bytes
     rows = RankRows(request.workload, request.model_config, sampled)
     for budget in _budgets(request):
         check_time_limit()
         strategy = variant.strategy.model_copy(update={"micro_batch_tokens": budget})
         split = partial(request.split, strategy, model.batching)
         for rank in predict_ranks(model, rates, rows, split, layouts, partial(_find_link, target)):
+            layout, evaluation_bytes = rank.layout, 0
+            if evaluation is not None:
+                allocated_bytes = add_lasting(evaluation.working_bytes, layout, lasting, model.gradient_bytes)
+                evaluation_bytes = _add_overhead(target, layout, allocated_bytes)
             yield PlanCandidate(
                 variant,
-                strategy.model_copy(update=rank.layout.fields),
-                rank.layout,
-                _add_overhead(target, rank),
+                strategy.model_copy(update=layout.fields),
+                layout,
+                max(_add_overhead(target, layout, rank.peak_bytes), evaluation_bytes),
                 rank.step_seconds,
                 rank.micro_batches,
                 target.capacity_bytes,
+                evaluation_bytes,
+                evaluation_seconds / layout.count,
             )
 
 
@@ -436,12 +457,36 @@ def _find_link(target: Target, count: int) -> Link:
     return Link(math.inf, 0.0) if target.card is None else build_card_link(target.card, count)
 
 
-def _add_overhead(target: Target, rank: RankPrediction) -> int:
+def _add_overhead(target: Target, layout: GpuLayout, allocated_bytes: int) -> int:
     """What a process holds besides the tensors of the peak."""
     if target.kind == "cpu":
-        return rank.peak_bytes + _HOST_BYTES
-    shared = NCCL_BYTES if rank.layout.count > 1 else 0
-    return int(rank.peak_bytes * _MARGIN) + 2 * target.rules.workspace_bytes + target.context_bytes + shared
+        return allocated_bytes + _HOST_BYTES
+    shared = NCCL_BYTES if layout.count > 1 else 0
+    return int(allocated_bytes * _MARGIN) + 2 * target.rules.workspace_bytes + target.context_bytes + shared
+
+
+_EVALUATED = ("lora_rank", "batching")  # fields that an evaluation depends on, besides attention=eager
+
+
+def find_evaluation(request: PlanRequest, variant: Variant) -> EvaluationModel | None:
+    """None where a training has none."""
+    if request.evaluations is None:
+        return None
+    kept = [(name, value) for name, value in variant.fields if name in _EVALUATED or (name, value) == _EAGER]
+    plain = Variant(tuple(kept), variant.precision, variant.vocabulary)
+    return request.evaluations.model_of((request.target.rules, plain), lambda: _build_spec(request, plain))
+
+
+def measure_evaluation(
+    request: PlanRequest, strategy: Strategy, precision: str, parts: dict[str, int]
+) -> Evaluated | None:
+    """Of a strategy on one device; `parts`: of its step."""
+    found = find_evaluation(request, build_variant(strategy, precision))
+    if found is None:
+        return None
+    target, allocated = request.target, add_lasting(found.working_bytes, ONE_GPU, parts, 0)
+    total_bytes = allocated if target.kind == "cpu" else _add_overhead(target, ONE_GPU, allocated)  # as `Memory` has it
+    return Evaluated(total_bytes, found.seconds(target.rates(precision)))
 
 
 def _budgets(request: PlanRequest) -> list[int]:
@@ -470,6 +515,7 @@ def _verify(
         memory, tape = _measure(request, candidate.variant, models[candidate.variant], candidate.strategy)
         total = memory.total_bytes + (_HOST_BYTES if request.target.kind == "cpu" else 0)
         if memory.out_of_memory is None and total <= request.target.capacity_bytes:
+            total = max(total, candidate.evaluation_bytes)
             return replace(candidate, total_bytes=total), explain_peak(tape, label, memory, fits=True), events
         events.append(
             f"{label}, {candidate.strategy.micro_batch_tokens} tokens per micro-batch: was estimated to fit, but needs "

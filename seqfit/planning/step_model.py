@@ -31,7 +31,7 @@ from seqfit.planning.layout_trace import EventIndex, ModelSizes, UnitIndex
 from seqfit.planning.memory import Memory, measure_steps
 from seqfit.planning.schedule import UnitSchedule
 from seqfit.planning.shape import Paths, Regime, Shape, choose_traced, find_regime
-from seqfit.planning.tape import WEIGHTS, Tape
+from seqfit.planning.tape import STATE, WEIGHTS, Tape
 from seqfit.planning.template import DifferentPaths, Template, fit_template
 from seqfit.planning.timing import Rates, check_time_limit, kernel_seconds, kinds_of, part_seconds
 
@@ -166,6 +166,12 @@ class StepModel:
     def weight_bytes(self) -> int:
         """As the device stores them."""
         return sum(block.bytes for block in self.template.tape.blocks if block.category == WEIGHTS)
+
+    @property
+    def lasting_bytes(self) -> dict[str, int]:
+        """Of what one GPU holds between steps."""
+        blocks = self.template.tape.blocks
+        return {name: sum(one.bytes for one in blocks if one.category == name) for name in (WEIGHTS, STATE)}
 
     def rank_work(self, steps: Sequence[Sequence[Shape]], step_seconds: float, rates: Rates) -> RankWork:
         """Of steps of these micro-batches, which take so long on average."""

@@ -7,23 +7,15 @@ and the rates are the non-negative numbers that explain the seconds best:
 
     seconds = products / rate + attention's products / rate + other bytes / bandwidth + the optimizer's bytes / its
               bandwidth + calls * overhead
-
-Each run of some steps adds its predicted and measured step time; the median of measured over predicted is a factor for
-the next predictions, because a calibration measures kernels one by one, and a run also has what lies between them,
-other processes, heat. The factor applies to the prediction without any factor, so it does not compound.
-
-    predicted 1.00 s, factor 1.0, measured 1.30 s   ->  1.30
-    predicted 1.30 s, factor 1.3, measured 1.24 s   ->  1.24        next factor: median(1.30, 1.24) = 1.27
 """
 
 from __future__ import annotations
 
-import re
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Literal
 
 import numpy as np
@@ -31,13 +23,13 @@ import numpy.typing as npt
 import torch
 from transformers import AutoModelForSeq2SeqLM, T5Config
 
-from seqfit.cache import JsonCache
 from seqfit.data import GlobalBatch
 from seqfit.errors import PlanError
 from seqfit.hardware import Card, Machine, match_card, probe_machine, read_gpu
 from seqfit.model import ModelConfig
 from seqfit.planning.device_rules import DeviceRules, rules_for
 from seqfit.planning.fake_step import FakeStep, StepSpec, build_real_step
+from seqfit.planning.known_rates import CPU, find_rates, name_cpu, store_rates
 from seqfit.planning.memory import CONTEXT_BYTES
 from seqfit.planning.shape import Shape, build_batch, uniform
 from seqfit.planning.timing import Rates, rates_of_card, sum_features
@@ -47,7 +39,6 @@ from seqfit.step import TrainStep
 from seqfit.strategy import Strategy
 
 _KEPT_FREE = 0.03  # of a machine's free memory, for other processes
-_RATES, _RUNS = JsonCache("rates"), JsonCache("experience")
 _REPEATS = 5
 _MUCH_SLOWER = 0.1  # as fast as fp32: a processor that computes 16 bits one by one
 _FEATURES = ("product", "batched product", "other", "update", "calls")
@@ -69,14 +60,10 @@ class Target:
         return self.card is not None and self.card.has_bf16
 
     def rates(self, precision: str) -> Rates:
-        """Measured here if it was calibrated, else from the data sheet or a quick probe; corrected by earlier runs."""
+        """Measured here or imported, else from the data sheet or a quick probe; corrected by earlier runs."""
         if self.card is None:
-            rates = load_rates("cpu") or probe_rates()
-        else:
-            rates = load_rates(self.card.key) or rates_of_card(self.card, precision)
-        factor, runs = read_factor(self.name)
-        why = f"times {factor:.2f} from {runs} earlier run{'' if runs == 1 else 's'}"
-        return rates.slowed(factor, why) if runs else rates
+            return find_rates(self.name, CPU, probe_rates)
+        return find_rates(self.name, self.card.key, partial(rates_of_card, self.card, precision))
 
 
 def find_target(gpu: str | None, count: int) -> Target:
@@ -115,8 +102,7 @@ def cpu_target(machine: Machine) -> Target:
             "a plan needs to know it",
             "Plan for a GPU with --gpu NAME",
         )
-    name = f"{machine.processor}, {machine.cores} core{'' if machine.cores == 1 else 's'}"
-    return Target(name, "cpu", int(memory_bytes * (1 - _KEPT_FREE)), 1, rules_for("cpu"), None, 0)
+    return Target(name_cpu(machine), "cpu", int(memory_bytes * (1 - _KEPT_FREE)), 1, rules_for("cpu"), None, 0)
 
 
 @dataclass(frozen=True)
@@ -141,14 +127,6 @@ _TRIALS = (
 )
 
 
-def load_rates(device: str) -> Rates | None:
-    """Of an earlier calibration; a corrupted file counts as none."""
-    try:
-        return Rates(**_RATES.get(device))
-    except TypeError:
-        return None
-
-
 def calibrate(progress: Progress) -> Rates:
     """Time the trials on this machine's device, which takes a minute, and store its rates."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -161,14 +139,14 @@ def calibrate(progress: Progress) -> Rates:
         seconds.append(_time_step(build_real_step(spec, device).step, build_batch([trial.shape])))
     progress("calibrating", len(_TRIALS), len(_TRIALS))
     rates = fit_rates(np.array(features), np.array(seconds), device)
-    name, threads = "cpu", torch.get_num_threads()
+    name, threads = CPU, torch.get_num_threads()
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         card = match_card(properties.name, properties.total_memory)
         name = "gpu" if card is None else card.key
     source = f"measured on this machine ({device.type}, {threads} thread{'' if threads == 1 else 's'})"
     rates = replace(rates, source=source)
-    _RATES.put(name, asdict(rates))
+    store_rates(name, rates)
     return rates
 
 
@@ -316,31 +294,3 @@ def _solve_from(
         if np.abs(solution - before).max() < 1e-12:
             break
     return np.asarray(solution / scale)
-
-
-KEPT_RUNS = 9  # runs
-LEAST_STEPS = 20  # of a run that is recorded
-
-
-def read_factor(device: str) -> tuple[float, int]:
-    """The factor, and the number of runs behind it; 1 where there were none. A corrupted file counts as none."""
-    ratios = _read_ratios(device)
-    return (statistics.median(ratios), len(ratios)) if ratios else (1.0, 0)
-
-
-def record_run(device: str, *, predicted_seconds: float, factor: float, measured_seconds: float) -> None:
-    """`factor` is the one that the prediction was made with."""
-    # Beyond these bounds, a run says more about its circumstances than about the machine.
-    ratio = min(max(measured_seconds / (predicted_seconds / factor), 0.5), 3.0)
-    _RUNS.put(_run_key(device), [*_read_ratios(device), ratio][-KEPT_RUNS:])
-
-
-def _read_ratios(device: str) -> list[float]:
-    try:
-        return [float(ratio) for ratio in _RUNS.get(_run_key(device))]
-    except (TypeError, ValueError):
-        return []
-
-
-def _run_key(device: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", device).strip("-")

@@ -361,7 +361,7 @@ def _exposed(
     unsure = "" if sizes else "; without message sizes in the trace, waiting for a slower rank can't be ruled out"
     return CandidateFinding(
         Cause.COMMUNICATION,
-        f"GPUs communicate gradients or weights for {context.describe_share(share)} while nothing is computed{unsure}",
+        f"ranks communicate gradients or weights for {context.describe_share(share)} while nothing is computed{unsure}",
         advice,
         ("strategy.parallel=ddp",),
         "gradient_accumulation_steps=N, ddp_bucket_cap_mb=25, ddp_static_graph=True",

@@ -142,6 +142,11 @@ class HostTimeline:
             spans[LAUNCHING] = merge([*work, *intervals_of(optimizers)], _SHORT_PAUSE_NS)
         else:
             spans[COMPUTING] = merge(work, _SHORT_PAUSE_NS)
+            # gloo communicates in a thread of its own, for which the loop waits without an operator.
+            background = merge(intervals_of(s for s in (*trace.ranges, *trace.ops) if s.name.startswith(_COLLECTIVE)))
+            spans[COMMUNICATING] += [
+                part for pause in gaps(spans[COMPUTING], window) for part in between(background, pause)
+            ]
         self._layers = [(name, merge(spans[name])) for name in ACTIVITIES if name in spans]
 
     def charge(self, interval: Interval) -> dict[str, int]:

@@ -7,7 +7,7 @@ In: a file, recognised by its first bytes and not by its name. Out: a `Trace`.
 
 **Kineto**, torch.profiler's JSON. The events are decoded one by one, so a file of 500 MB needs memory for what is kept
 of it (about 200 bytes per event) and not for its whole text; times are microseconds. Events that no table needs (flows,
-metadata, counters) are skipped.
+metadata, counters) are skipped. The names that categories had until torch 1.12 (Operator, Runtime, Kernel) are known.
 
     {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 10.5, "dur": 2, "tid": 7,
      "args": {"correlation": 5}}    ->    Call("cudaLaunchKernel", 10_500, 2_000, "7", correlation=5)
@@ -55,6 +55,10 @@ from seqfit.profiling.trace import (
     parse_shapes,
 )
 
+_FORMER_CATEGORIES = {
+    **{"Operator": "cpu_op", "Runtime": "cuda_runtime", "Kernel": "kernel", "Memcpy": "gpu_memcpy"},
+    **{"Memset": "gpu_memset", "Python function": "python_function"},
+}
 _KINETO_COPY = re.compile(r"[HDAP]to[HDAP]")
 _WRITE_AGAIN = "Write it again with torch.profiler's export_chrome_trace, or let `seqfit profile RECIPE` make one"
 KinetoEvent = dict[str, Any]
@@ -66,10 +70,10 @@ def read_kineto(path: Path) -> Trace:
     found = False
     for event in _read_events(path, gpus):
         found = found or "ph" in event
-        if event.get("ph") == "X" and str(event.get("cat")) in _SPANS:
-            field, build = _SPANS[str(event["cat"])]
+        if event.get("ph") == "X" and (category := _category(event)) in _SPANS:
+            field, build = _SPANS[category]
             kept[field].append(_build(build, event, path))
-        elif event.get("name") == "[memory]":
+        elif event.get("name") == "[memory]" and "Addr" in event.get("args", {}):  # torch 1.8 wrote no addresses
             kept["allocations"].append(_build(_allocation, event, path))
     if not found:
         raise DataError(f"{path} holds no trace events", "a Chrome trace has a list traceEvents", _WRITE_AGAIN)
@@ -88,6 +92,14 @@ def _build(build: Callable[[KinetoEvent], Any], event: KinetoEvent, path: Path) 
             "an event has name, ts and dur in microseconds, and args",
             _WRITE_AGAIN,
         ) from error
+
+
+def _category(event: KinetoEvent) -> str:
+    """The present name of a category; until torch 1.12 ranges of the user were operators, too."""
+    category = str(event.get("cat"))
+    if category == "Operator" and not _OPERATOR.match(str(event.get("name"))):
+        return "user_annotation"
+    return _FORMER_CATEGORIES.get(category, category)
 
 
 def _nanoseconds(microseconds: float | str) -> int:
@@ -217,7 +229,7 @@ _SAME_WORK = 0.95  # of the kernels of the process that has the most
 _VERSION = re.compile(r"_v\d+$")
 _EMITTED = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = .*$", re.DOTALL)  # what emit_nvtx appends to a name
 _SEQUENCE, _SIZES = re.compile(r", seq = (\d+)"), re.compile(r", sizes = (\[.*?\])(?:, input_op_ids|$)")
-_OPERATOR = re.compile(r"^[a-z]\w*::\w|^\w+Backward\d+$")  # aten::mm, autograd::engine::..., MmBackward0
+_OPERATOR = re.compile(r"^[a-z]\w*::\w|^\w+Backward\d*$")  # aten::mm, autograd::engine::..., MmBackward0
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH"}
 _COPY_KINDS |= {10: "PtoP"}  # of CUPTI: CUpti_ActivityMemcpyKind
 _SYNC_KINDS = {1: "cudaEventSynchronize", 2: "cudaStreamWaitEvent", 3: "cudaStreamSynchronize"}
@@ -418,10 +430,10 @@ def read_trace(path: str | Path) -> Trace:
 
 def _with_work(trace: Trace, path: Path, how: str) -> Trace:
     """A trace in which nothing ran must not look healthy."""
-    if trace.kernels or trace.ops or trace.copies or trace.calls:
+    if trace.kernels or trace.ops or trace.copies:
         return trace
     raise DataError(
-        f"{path} has no kernel, no operator and no CUDA call in it",
+        f"{path} has no kernel, no operator and no copy in it",
         "a diagnosis needs to see what ran",
         f"Record some steps of training with {how}, and export them when the schedule's active steps have run "
         "(repeat=1 keeps them); docs/profiling.md has the code for a Trainer",

@@ -213,7 +213,7 @@ def _read_file(file: Path) -> _Layer:
         rule = "A recipe is a mapping of fields"
         raise RecipeError(f"{file} is {what}", rule, "Start with 'seqfit cp demo mine.yaml' and change that")
     shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    return _Layer(str(shown), file.parent, values, mistakes)
+    return _Layer(file.stem if file.parent == LIBRARY else str(shown), file.parent, values, mistakes)
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

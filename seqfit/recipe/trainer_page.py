@@ -119,7 +119,7 @@ def format_trainer_page() -> str:
     pages = [
         _INTRODUCTION.format(
             typed=" ".join(typed),
-            answer=f"error: {explain_options(take_options(typed, ())[1], 'The overrides of demo.yaml', 'have')}",
+            answer=f"error: {explain_options(take_options(typed, ())[1], 'The overrides of demo', 'have')}",
             before=_BEFORE,
             after=_wrap(["seqfit train t5-summarize", *list_argv(changes)]),
             recipe=write_yaml(nest_fields(separate_options(changes)[0])),

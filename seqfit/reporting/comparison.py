@@ -162,7 +162,7 @@ def _list_notes(comparison: Comparison) -> Html | None:
 
 def _describe_trials(comparison: Comparison) -> str:
     matrix = comparison.matrix
-    counts = f"{format_number(len(matrix.seeds), 'seed')}, {format_number(matrix.repeats, 'repeat')}"
+    counts = f"{format_number(len(matrix.seeds), 'seed')}, {comparison.repeats}"
     steps = f"{matrix.steps:,} steps each, of which {matrix.warm_up} are warm-up and not timed"
     against = f"Ratios are relative to {matrix.baseline.name}, with 95% confidence intervals."
     unmeasured = (one for result in comparison.results if not result.figures for one in result.predictions)

@@ -333,6 +333,9 @@ class PredictionEvent:
     measured_peak_is: str  # which peak was measured, or why none was
     predicted_step_seconds: float | None
     measured_step_seconds: float | None
+    predicted_evaluation_seconds: float | None = None
+    measured_evaluation_seconds: float | None = None
+    gpu: str | None = None  # as plans name it; None on a CPU
 
     @property
     def message(self) -> str:
@@ -341,7 +344,37 @@ class PredictionEvent:
         return (
             f"peak memory {predicted} predicted, {measured}{self.measured_peak_is}; time per step "
             f"{_seconds(self.predicted_step_seconds)} predicted, {_seconds(self.measured_step_seconds)} measured"
+            f"{self._describe_evaluation()}{self._describe_errors()}"
         )
+
+    def _describe_evaluation(self) -> str:
+        if self.predicted_evaluation_seconds is None or self.measured_evaluation_seconds is None:
+            return ""
+        predicted, measured = self.predicted_evaluation_seconds, self.measured_evaluation_seconds
+        return f"; evaluation {_seconds(predicted)} predicted, {_seconds(measured)} measured"
+
+    def _describe_errors(self) -> str:
+        """On a GPU: how far off the prediction was, and how to send it in."""
+        if self.gpu is None:
+            return ""
+        pairs = {
+            "memory": (self.measured_peak_bytes, self.predicted_peak_bytes),
+            "time": (self.measured_step_seconds, self.predicted_step_seconds),
+        }
+        errors = [
+            f"{what} {_error(measured / predicted)}"
+            for what, (measured, predicted) in pairs.items()
+            if measured and predicted
+        ]
+        return (
+            f". On {self.gpu}: {', '.join(errors) or 'nothing was predicted'}. To help plans for such a GPU, send in "
+            "the file of `seqfit calibration export FILE` with an issue of seqfit; no names of yours are in it"
+        )
+
+
+def _error(ratio: float) -> str:
+    """Of measured over predicted: '3.1% above the prediction'."""
+    return f"{abs(ratio - 1):.1%} {'above' if ratio >= 1 else 'below'} the prediction"
 
 
 def _seconds(value: float | None) -> str:

@@ -46,7 +46,7 @@ _MANIFEST = {
     "command, commit, versions, hardware": "where the run comes from",
     "precision, parameters, total_steps, steps": "what was trained, and how far",
     "data": "fingerprint, rows and token lengths of the splits, rows that were left out",
-    "prediction": "predicted and measured peak memory (bytes) and time per step (s)",
+    "prediction": "predicted and measured peak memory (bytes), time per step and time of an evaluation (s)",
     "guessed": "what was guessed about data without a recipe",
     "phase_seconds": "seconds of each phase, from the last start of the run",
     "absent": "fields of the records that can't be computed here, and why",

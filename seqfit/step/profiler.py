@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -84,9 +84,14 @@ class MeasuredPeak:
     bytes: int = 0
 
 
+def measure_peak(step: TrainStep, batch: GlobalBatch) -> AbstractContextManager[MeasuredPeak]:
+    return measure_allocated(_lasting(step, batch))
+
+
 @contextmanager
-def measure_peak(step: TrainStep, batch: GlobalBatch) -> Iterator[MeasuredPeak]:
-    lasting = sum({tensor.untyped_storage()._cdata: _bytes(tensor) for tensor in _lasting(step, batch)}.values())
+def measure_allocated(lasting_tensors: Iterable[torch.Tensor]) -> Iterator[MeasuredPeak]:
+    """Of whatever runs inside, with the tensors that exist before and after it."""
+    lasting = sum({tensor.untyped_storage()._cdata: _bytes(tensor) for tensor in lasting_tensors}.values())
     measured = MeasuredPeak()
     with torch_profiler("the measurement of a step's peak", **_RECORDED) as profiled:
         yield measured

@@ -13,6 +13,7 @@ text are here; `seqfit.tasks.registry` has all of them.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
@@ -33,6 +34,20 @@ from seqfit.tasks.template import (
 )
 
 Label: TypeAlias = int | float | list[bool]  # a classifier's target: a class, a score, which labels apply
+
+
+_SPEAKER = re.compile(r"\n(?=([^\n:]{1,40}): )")
+_BEFORE_REPLY = ("user", "system", "developer")
+
+
+def _beginning_of(history: str) -> str:
+    """What was said before the first reply: 'user: Hi' of 'user: Hi\\nassistant: Hello\\nuser: Bye'."""
+    speakers = [history.partition(":")[0]]
+    for turn in _SPEAKER.finditer(history):
+        if turn[1] in speakers or turn[1] not in _BEFORE_REPLY:
+            return history[: turn.start()]
+        speakers.append(turn[1])
+    return history
 
 
 class Task:
@@ -111,8 +126,13 @@ class Task:
         check_known(fitting, columns, "A column inside [[ ]] may be empty in some rows, but must exist")
 
     def group_of(self, row: TemplateRow) -> str:
-        """Rows of one group stay in one split: they share the columns named 'context...' or, if none, the source."""
+        """Rows of one group stay in one split: they share the columns named 'context...' or, if none, the source.
+
+        Replies of one conversation share its beginning: a later history contains an earlier reply.
+        """
         template = choose_template(self.recipe.source, row)
+        if template == "{history}" and "reply" in row:
+            return _beginning_of(column_text("history", row))
         contexts = [path for path in columns_of(template) if path.lower().startswith("context")]
         text = " ".join(filter(None, (column_text(path, row) for path in contexts)))
         return text or render_template(template, row)

@@ -191,7 +191,10 @@ def _step_into(value: object, key: str) -> object:
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
-        return [_step_into(item, key) for item in value]
+        missing = [isinstance(item, Mapping) and key not in item for item in value]
+        if all(missing) and missing:
+            raise KeyError(key)
+        return [None if is_missing else _step_into(item, key) for item, is_missing in zip(value, missing, strict=True)]
     if isinstance(value, Mapping):
         return value[key]
     raise KeyError(key)
@@ -242,12 +245,32 @@ class TurnKeys:
         return None if speaker is None or text is None else cls(speaker, text)
 
     @classmethod
-    def find_sides(cls, turn: Mapping[str, Any]) -> tuple[str, str] | None:
-        """The keys of what was said and of the reply, if a record holds both: {"user": "Hi", "bot": "Hello"}."""
-        said = next((key for key in cls.USERS if isinstance(turn.get(key), str)), None)
-        reply = next((key for key in (*cls.ASSISTANTS, "system") if isinstance(turn.get(key), str)), None)
-        has_text = any(key in turn for key in cls.TEXTS)
-        return None if said is None or reply is None or has_text else (said, reply)
+    def find_sides(cls, turns: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+        """The keys of what was said and of the reply, if records hold both: {"user": "Hi", "bot": "Hello"}.
+
+        The first and the last record may hold one of them only.
+        """
+        keys = {key: cls._speaker_of(key) for turn in turns for key in turn}
+        said = next((key for key, speaker in keys.items() if speaker in cls.USERS), None)
+        replies = [key for key, speaker in keys.items() if speaker in (*cls.ASSISTANTS, "system")]
+        reply = min(replies, key=lambda key: keys[key] == "system", default=None)
+        if said is None or reply is None or any(key in keys for key in cls.TEXTS):
+            return None
+        found = [sum(cls.text_of(turn.get(key)) is not None for key in (said, reply)) for turn in turns]
+        return (said, reply) if all(found) and all(count == 2 for count in found[1:-1]) and max(found) == 2 else None
+
+    @classmethod
+    def _speaker_of(cls, key: str) -> str:
+        """'user' of user_utterance."""
+        speaker, _, what = key.lower().partition("_")
+        return speaker if what in ("", *cls.TEXTS) else key.lower()
+
+    @classmethod
+    def text_of(cls, value: object) -> str | None:
+        """The text of one side of a turn, which may be a record: {"text": "Hi"}."""
+        if isinstance(value, Mapping):
+            value = next((value[key] for key in cls.TEXTS if key in value), None)
+        return value if isinstance(value, str) else None
 
 
 def _listed(row: TemplateRow) -> str:

@@ -191,6 +191,10 @@ class PredictionOutcome:
     measured_step_seconds: float | None
     predicted_parts: dict[str, int] = field(default_factory=dict)
     peak_is_of_all_steps: bool = False  # measured; on a CPU a few steps are watched, and others may have needed more
+    predicted_evaluation_bytes: int | None = None  # at the peak of an evaluation
+    predicted_evaluation_seconds: float | None = None  # of one
+    measured_evaluation_seconds: float | None = None  # of a usual one, scoring included
+    gpu: str | None = None  # as plans name it; None on a CPU
 
     @property
     def event(self) -> records.PredictionEvent:
@@ -200,7 +204,18 @@ class PredictionOutcome:
             self.measured_peak_is,
             self.predicted_step_seconds,
             self.measured_step_seconds,
+            self.predicted_evaluation_seconds,
+            self.measured_evaluation_seconds,
+            self.gpu,
         )
+
+    def list_ratios(self) -> dict[str, float]:
+        """Measured over predicted, of what is kept of a run besides its time per step."""
+        pairs = {
+            "peak_bytes_ratio": (self.measured_peak_bytes, self.predicted_peak_bytes),
+            "evaluation_seconds_ratio": (self.measured_evaluation_seconds, self.predicted_evaluation_seconds),
+        }
+        return {name: measured / predicted for name, (measured, predicted) in pairs.items() if measured and predicted}
 
 
 def compare_with_measured(
@@ -210,15 +225,22 @@ def compare_with_measured(
     *,
     before_bytes: int,
     step_seconds: float | None,
+    evaluation_seconds: float | None = None,
 ) -> PredictionOutcome:
     """Predicted and measured. `before_bytes` is what the process used before its model was loaded."""
+    outcome = before_the_first_step(prediction)
     if device.type == "cuda":
+        outcome = replace(outcome, gpu=prediction.device)
+        if outcome.predicted_peak_bytes is not None:  # as it is measured: of the whole run, evaluations included
+            highest_bytes = max(outcome.predicted_peak_bytes, outcome.predicted_evaluation_bytes or 0)
+            outcome = replace(outcome, predicted_peak_bytes=highest_bytes)
         measured_bytes: int | None = torch.cuda.max_memory_reserved(device)
         measured_is = "reserved by torch's allocator, whole run"
     else:
         measured_bytes, measured_is = peak.peak_bytes, peak.describe()
     return replace(
-        before_the_first_step(prediction),
+        outcome,
+        measured_evaluation_seconds=evaluation_seconds,
         measured_peak_bytes=measured_bytes,
         measured_peak_is=measured_is,
         resident_growth_bytes=read_peak_bytes(os.getpid()) - before_bytes,
@@ -231,6 +253,8 @@ def before_the_first_step(prediction: RunPrediction) -> PredictionOutcome:
     """Nothing measured yet: what stays in the manifest of a run that is killed."""
     return PredictionOutcome(
         predicted_peak_bytes=prediction.predicted_peak_bytes,
+        predicted_evaluation_bytes=prediction.predicted_evaluation_bytes,
+        predicted_evaluation_seconds=prediction.predicted_evaluation_seconds,
         measured_peak_bytes=None,
         measured_peak_is="not measured: the run has not ended",
         resident_growth_bytes=None,

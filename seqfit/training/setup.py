@@ -343,24 +343,18 @@ def _start_at_mean(model: PreTrainedModel, scores: NDArray[np.float64]) -> recor
 
 def _build_generator(recipe: Recipe, loaded: _LoadedModel, precision: Precision) -> Generator:
     limit = load_position_limit(recipe.model)
+    longest = Generator.choose_answer_length(loaded.data.splits.values(), limit)
     model = loaded.model if loaded.gather_target is None else loaded.gather_target.model
     return Generator(
         model=model,
         tokenizer=loaded.tokenizer,
         precision=precision,
         beams=recipe.eval.beams,
-        max_new_tokens=recipe.eval.max_new_tokens or choose_answer_length(loaded.data, limit),
+        max_new_tokens=recipe.eval.max_new_tokens or longest,
         batch_tokens=recipe.eval.batch_tokens,
         head=head_of(recipe.task),
         start_of=set_start(model, loaded.tokenizer, recipe.task),
     )
-
-
-def choose_answer_length(data: PreparedData, position_limit: int | None) -> int:
-    """A quarter more than any target, because later answers may be longer; within the model's positions."""
-    longest = max(int(split.target_lengths.max(initial=0)) for split in data.splits.values())
-    wanted = longest + longest // 4 + 1
-    return wanted if position_limit is None else min(wanted, position_limit - 1) or 1
 
 
 def _count_steps(recipe: Recipe, loader: Loader) -> int:

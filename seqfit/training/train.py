@@ -20,6 +20,7 @@ from seqfit.errors import OutOfMemory, PeerLost, SeqfitError, Stopped, TrainingF
 from seqfit.hub import went_offline
 from seqfit.inspection import Data, Given, RecipeLike, read_given, summarise_splits
 from seqfit.parallel import World, explain_peer_lost, is_peer_lost, join_world
+from seqfit.planning import calibrations
 from seqfit.recipe import dump_recipe
 from seqfit.rundir import (
     EventKind,
@@ -323,11 +324,14 @@ def _compare_prediction(run: TrainingRun, peak: PeakObserver) -> PredictionOutco
         peak,
         before_bytes=setup.before_bytes,
         step_seconds=unmeasured.step_seconds or summarise_steps(steps).step_seconds,
+        evaluation_seconds=calibrations.find_evaluation_seconds(RecordFile(run.writer.path / files.EVALUATIONS).read()),
     )
     if unmeasured.step_seconds is not None:
         lost = "this run's times are not stored for later predictions"
         with optional_work(EventKind.PREDICTION_FAILED, lost, run.writer.event):
-            setup.prediction.record(unmeasured.steps, unmeasured.step_seconds)
+            parameters = setup.generator.model.num_parameters()
+            facts = {**compared.list_ratios(), "parameters": parameters, "precision": setup.step.precision.name}
+            setup.prediction.record(unmeasured.steps, unmeasured.step_seconds, facts)
     return compared
 
 

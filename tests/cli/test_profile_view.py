@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from seqfit.cli.profile import print_findings, print_proof, print_summary
+from seqfit.cli.profile import describe_tracing, print_findings, print_proof, print_summary
 from seqfit.profiling.findings import Finding
 from seqfit.profiling.profile import Proof
 from seqfit.profiling.tables import diagnose, summarise_trace
@@ -43,6 +43,11 @@ def test_a_finding_is_shown_with_what_to_paste(console: Console) -> None:
     print_findings([FINDING], console)
     assert "Run real tokens only: strategy.batching=packed" in shown(console)
     assert "45.0% of the time" in shown(console)
+
+
+def test_steps_that_were_slower_without_the_profiler_are_blamed_on_the_machine() -> None:
+    assert "takes 2.0 times as long: the tables below" in describe_tracing(2.0)
+    assert "took 0.1 times as long as without: something else ran here" in describe_tracing(0.1)
 
 
 def test_no_findings_are_reported_as_such(console: Console) -> None:

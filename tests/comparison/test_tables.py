@@ -126,6 +126,13 @@ def test_a_comparison_without_a_finished_trial_can_be_shown(tmp_path: Path) -> N
     text = format_terminal(collect_comparison(make_folder(tmp_path)), width=80)
     assert "No measurements can be compared: there are none." in text
     assert "Missing: repeats (all have 0 of 3)." in text
+    assert "1 seed x 0 of 3 repeats" in " ".join(text.split())
+
+
+def test_the_repeats_of_a_heading_are_those_that_were_run(comparison: Comparison) -> None:
+    assert comparison.repeats == "3 repeats"
+    shorter = tuple(replace(result, trials=min(result.trials, 1)) for result in comparison.results)
+    assert replace(comparison, results=shorter).repeats == "1 of 3 repeats"
 
 
 def test_scaling_efficiency_has_a_column_where_there_is_one(tmp_path: Path) -> None:

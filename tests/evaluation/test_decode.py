@@ -84,7 +84,7 @@ def test_the_loss_from_an_encoding_is_the_loss_of_the_whole_model(
         whole = LossModel(model, LossRule(chunked=False))(SOURCE, labels, targets, MASK)
         best = model(input_ids=SOURCE, attention_mask=MASK, decoder_input_ids=targets).logits.argmax(-1)
         states, sources = read_targets(model, encode(model, SOURCE, MASK), MASK, [4, 3, 4], targets)
-        loss, likeliest = score_targets(model, states, labels)
+        loss, likeliest = score_targets(model, states, labels, int((labels != -100).sum()))
     assert torch.allclose(loss, whole)
     assert torch.equal(likeliest, best.masked_fill(labels == -100, -100))
     assert sources.lengths == (4, 3, 4)
@@ -96,7 +96,7 @@ def test_rows_without_labels_have_no_loss(load: Callable[[str], Any]) -> None:
     labels = torch.full((3, 1), -100)
     with torch.inference_mode():
         states, _ = read_targets(model, encode(model, SOURCE, MASK), MASK, [4, 3, 4], torch.zeros_like(labels))
-        loss, likeliest = score_targets(model, states, labels)
+        loss, likeliest = score_targets(model, states, labels, int((labels != -100).sum()))
     assert float(loss) == 0.0
     assert not find_answered(likeliest, labels, RULE).any()
 

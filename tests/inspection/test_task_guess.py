@@ -270,7 +270,7 @@ def test_columns_say_the_task(columns: dict[str, Any], tasks: list[str]) -> None
         (
             "translate",
             {"a": "x#y"},
-            r"translate needs a column for source and one for target.*task\.source='{col}' task\.target='{col2}'",
+            r"translate needs a column for source and one for target.*Write a second column",
         ),
         ("classify", {"text": "all # are different"}, "classify needs a column for label"),
         ("math", {"a": "x", "b": "y"}, "math needs a column for question and one for answer"),

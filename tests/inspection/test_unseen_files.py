@@ -33,6 +33,7 @@ READ = [
     ("AJGT.xlsx", "classify", "{Feed}", "{Sentiment}"),
     ("tweeteval_emoji", "classify", "{text}", "{labels}"),
     ("sts2015.tsv", "regression", "{column2} {column3}", "{column1}"),
+    ("covidQA_long.json", "qa", "question: {question}[[ context: {context}]]", "{answers.text}"),
     ("goemotions_dev.tsv", "multilabel", "{column1}", "{column2}"),
 ]
 ASKED = [

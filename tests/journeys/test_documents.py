@@ -41,6 +41,16 @@ num_processes: 2
 use_cpu: false
 """
 
+THEIR_CALIBRATION = """\
+seqfit_calibration: 1
+made_with: {seqfit: 0.2.0, torch: 2.13.0}
+devices:
+- device: rtx3090
+  rates: null
+  runs:
+  - {step_seconds_ratio: 1.12, peak_bytes_ratio: 0.99, parameters: 60000000, precision: bf16}
+"""
+
 Prepare = Callable[[Person, dict[str, str]], None]
 
 
@@ -116,12 +126,17 @@ def _prepare_parallel(person: Person, belongings: dict[str, str]) -> None:
     (person.folder / "two.yaml").write_text(TWO_PROCESSES)
 
 
+def _prepare_planning(person: Person, belongings: dict[str, str]) -> None:
+    (person.folder / "theirs.yaml").write_text(THEIR_CALIBRATION)
+
+
 PREPARATIONS: dict[str, Prepare] = {
     "README.md": _prepare_readme,
     "docs/cluster.md": _prepare_cluster,
     "docs/comparing.md": _prepare_comparing,
     "docs/guide.md": _write_my_csv,
     "docs/parallel.md": _prepare_parallel,
+    "docs/planning.md": _prepare_planning,
     "docs/reliability.md": _prepare_reliability,
     "docs/reports.md": _prepare_reports,
     "docs/trimming.md": _prepare_trimming,

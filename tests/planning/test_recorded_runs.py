@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from seqfit.cache import cache_root
-from seqfit.planning.target import KEPT_RUNS, read_factor, record_run
+from seqfit.planning.known_rates import KEPT_RUNS, read_factor, record_run
 from seqfit.planning.timing import Rates
 
 

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from seqfit.planning.report import (
     MemoryPart,
     PeakBreakdown,
+    PlannedEvaluation,
     PlannedStrategy,
     PlanReport,
     Refusal,
@@ -52,10 +54,20 @@ def test_a_report_survives_being_stored() -> None:
     assert json.loads(json.dumps(REPORT.to_json()))["chosen"]["label"] == "fp32"
 
 
+def test_evaluations_count_in_the_hours_and_a_line_says_how_much() -> None:
+    evaluated = replace(REPORT, evaluation=PlannedEvaluation(3, 1000, 4, 80, 65.0, 5 * 2**30, is_peak=True))
+    assert REPORT.total_seconds == 10 * 0.5
+    assert evaluated.total_seconds == 10 * 0.5 + 65.0
+    expected = "evaluation: 1 min 05 s of 1 min 10 s (3 times 1,000 rows, 4 beams); memory 5.0 GiB, the peak"
+    assert evaluated.describe_evaluation() == expected
+    assert REPORT.describe_evaluation() is None
+    assert PlanReport.from_json(json.loads(json.dumps(evaluated.to_json()))) == evaluated
+
+
 def test_what_was_never_stored_or_is_corrupted_counts_as_none() -> None:
     assert find_plan("never") is None
     store_plan("truncated", REPORT)
-    path = Path(os.environ["SEQFIT_CACHE"]) / "plans-3" / "truncated.json"
+    path = Path(os.environ["SEQFIT_CACHE"]) / "plans-4" / "truncated.json"
     path.write_text(path.read_text()[:50])
     assert find_plan("truncated") is None
 

@@ -178,4 +178,8 @@ def test_without_data_rows_and_epochs_decide_the_steps_and_the_rest_is_listed(
     report = make_plan(recipe, card_target(find_card("rtx3090"), 1), replace(SHORT, rows=640))
     assert report.total_steps == 2 * 640 / 32
     assert report.basis == "640 rows (2 epochs)"
-    assert report.assumptions == ["batches of 32 (--batch)", "adamw (--optimizer)"]
+    assert report.assumptions == [
+        "batches of 32 (--batch)",
+        "adamw (--optimizer)",
+        "64 rows per evaluation (eval.limit=N)",
+    ]

@@ -77,3 +77,10 @@ def test_on_a_cpu_operators_are_the_computing() -> None:
     steps = (HostSpan("ProfilerStep#0", 0, 100, "1"),)
     host = HostTimeline(Trace("x", "kineto", ops=(Op("aten::mm", 10, 60, "1"),), steps=steps))
     assert host.total((0, 100)) == {"computing": 0.6, "Python": 0.4}
+
+
+def test_on_a_cpu_the_loop_waits_for_gloos_own_thread() -> None:
+    steps = (HostSpan("ProfilerStep#0", 0, 100, "1"),)
+    ranges = (HostSpan("gloo:all_reduce", 50, 50, "9"),)  # the first 20 are hidden
+    host = HostTimeline(Trace("x", "kineto", ops=(Op("aten::mm", 10, 60, "1"),), steps=steps, ranges=ranges))
+    assert host.total((0, 100)) == {"computing": 0.6, "communicating": 0.3, "Python": 0.1}

@@ -73,3 +73,22 @@ def test_an_event_without_a_time_is_refused_by_name(write_kineto: Callable[..., 
     broken = {"ph": "X", "cat": "kernel", "name": "gemm"}
     with pytest.raises(DataError, match=r"'gemm'.*KeyError: 'ts'.*microseconds"):
         read_kineto(write_kineto([broken]))
+
+
+def test_the_categories_of_former_versions_are_known(write_kineto: Callable[..., Path]) -> None:
+    freed = {"ph": "i", "name": "[memory]", "ts": 4, "args": {"Device Type": 0, "Bytes": 4}}  # without an address
+    events = [
+        span("Operator", "aten::mm", 1, 2),
+        span("Operator", "AddmmBackward", 4, 2),
+        span("Operator", "ProfilerStep#5", 0, 9),
+        span("Operator", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 1),
+        span("Runtime", "cudaLaunchKernel", 2, 1, correlation=3),
+        span("Kernel", "volta_sgemm", 3, 1, device=0, stream=7, correlation=3),
+        span("Memcpy", "Memcpy HtoD (Pageable -> Device)", 5, 1, device=0, stream=7, bytes=64),
+        freed,
+    ]
+    trace = read_kineto(write_kineto(events))
+    assert [op.name for op in trace.ops] == ["aten::mm", "AddmmBackward"]
+    assert [step.name for step in trace.steps] == ["ProfilerStep#5"]
+    assert [one.name.partition("#")[0] for one in trace.ranges] == ["enumerate(DataLoader)"]
+    assert (len(trace.calls), len(trace.kernels), len(trace.copies), trace.allocations) == (1, 1, 1, ())

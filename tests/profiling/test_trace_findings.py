@@ -111,7 +111,7 @@ def test_a_foreign_trace_has_steps_and_times_per_step(tmp_path: Path, marked: bo
 
 def test_a_trace_in_which_nothing_ran_is_refused(tmp_path: Path) -> None:
     """(d) it had 'nothing found'."""
-    with pytest.raises(DataError, match=r"no kernel, no operator and no CUDA call.*repeat=1"):
+    with pytest.raises(DataError, match=r"no kernel, no operator and no copy.*repeat=1"):
         read_trace(write_kineto(Recording(steps=[(0.0, 10.0)]), tmp_path / "empty.json"))
 
 

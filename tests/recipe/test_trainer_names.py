@@ -11,7 +11,7 @@ import pytest
 import typer.main
 from transformers import Seq2SeqTrainingArguments
 
-from seqfit.cli.main import TRUST
+from seqfit.cli.main import TRUST, main
 from seqfit.errors import RecipeError
 from seqfit.recipe.load import load_recipe, to_json_schema
 from seqfit.recipe.schema import Recipe
@@ -220,6 +220,14 @@ def test_text_with_a_colon_stays_text() -> None:
 def test_the_document_is_that_of_the_table() -> None:
     path = Path(__file__).parents[2] / "docs" / "coming-from-trainer.md"
     assert path.read_text("utf-8") == format_trainer_page(), f"python -m seqfit.recipe.trainer_page > docs/{path.name}"
+
+
+def test_the_answer_in_the_document_is_the_one_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    command, _, answer = (
+        format_trainer_page().partition("```console\n$ seqfit ")[2].partition("\n```")[0].partition("\n")
+    )
+    assert main(shlex.split(command)) == 2
+    assert capsys.readouterr().err.strip() == answer
 
 
 def test_the_command_of_the_document_is_a_valid_recipe() -> None:

@@ -82,6 +82,13 @@ def test_every_kind_with_data_has_one_class() -> None:
             "peak memory 1.0 GiB predicted, 1.0 GiB allocated in step 4, the most of all steps; time per step 400 ms "
             "predicted, not measured",
         ),
+        (
+            PredictionEvent(1000, 1031, "reserved", 0.4, 0.3, 5.0, 6.0, "NVIDIA GeForce RTX 3090"),
+            "peak memory 1000 B predicted, 1.0 KiB reserved; time per step 400 ms predicted, 300 ms measured; "
+            "evaluation 5.0 s predicted, 6.0 s measured. On NVIDIA GeForce RTX 3090: memory 3.1% above the prediction, "
+            "time 25.0% below the prediction. To help plans for such a GPU, send in the file of `seqfit calibration "
+            "export FILE` with an issue of seqfit; no names of yours are in it",
+        ),
     ],
 )
 def test_the_message_is_made_from_the_fields(event: Any, message: str) -> None:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from seqfit.metrics import known_metrics
+from seqfit.strategy import Strategy, list_strategies
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = sorted((ROOT / "seqfit").rglob("*.py"))
@@ -186,6 +189,20 @@ def test_tests_that_documents_name_are_there() -> None:
     named = {name for page in PAGES for name in re.findall(r"tests/\w+/test_\w+\.py", page.read_text("utf-8"))}
     assert named
     assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
+def test_the_page_of_strategies_has_every_name_and_field() -> None:
+    text = (ROOT / "docs" / "strategies.md").read_text("utf-8")
+    rows = {
+        name for row in re.findall(r"^\| ([^|]*`[^|]*) \|", text, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    assert {*Strategy.model_fields, *list_strategies()} <= rows
+
+
+def test_the_guide_has_every_metric() -> None:
+    table = (ROOT / "docs" / "guide.md").read_text("utf-8").partition("| metric | scores |")[2].partition("\n\n")[0]
+    listed = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1] if row else "")}
+    assert listed == set(known_metrics())
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "docs"], ids=lambda page: page.name)

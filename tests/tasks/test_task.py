@@ -82,6 +82,21 @@ def test_rows_are_grouped_by_their_context_whatever_its_spelling(column: str) ->
     assert task.group_of({"q": "Why?"}) == "Why?"
 
 
+@pytest.mark.parametrize(
+    ("beginning", "later"),
+    [
+        ("user: Hi", "\nassistant: Hello\nuser: Bye"),
+        ("system: Be kind.\nuser: Hi", "\nassistant: Hello\nuser: Bye"),
+        ("assistant: Who?\nuser: Me", "\nassistant: And?\nuser: You"),
+        ("Ada: Hi", "\nBob: Hello\nAda: Bye"),
+    ],
+)
+def test_replies_of_one_conversation_are_one_group(beginning: str, later: str) -> None:
+    task = task_of(name="generate", source="{history}", target="{reply}")
+    first, second = ({"history": beginning + more, "reply": "Yes"} for more in ("", later))
+    assert task.group_of(first) == task.group_of(second) == beginning
+
+
 def test_rows_without_a_context_are_grouped_by_their_source() -> None:
     task = task_of(name="translate", prefix="translate: ", source="{translation.en}", target="{translation.de}")
     example = task.render({"translation": {"en": "cat", "de": "Katze"}}, "1")

@@ -15,12 +15,14 @@ import seqfit
 from seqfit.data.batching import order_epoch
 from seqfit.data.loader import GlobalBatch
 from seqfit.model.loss import LossModel
+from seqfit.planning.prediction import RunPrediction
 from seqfit.planning.shape import Shape, draw_batch
 from seqfit.rundir.reader import Run
 from seqfit.step.precision import Precision
 from seqfit.step.profiler import MeasuredPeak, measure_peak
 from seqfit.step.step import StepOutcome, TrainStep
-from seqfit.training.peak import LAST, PeakObserver
+from seqfit.strategy.schema import Strategy
+from seqfit.training.peak import LAST, PeakObserver, compare_with_measured
 from seqfit.training.trial_variables import WATCHED
 
 TOKEN_BYTES = 2**16
@@ -281,3 +283,31 @@ def test_a_run_whose_largest_step_cannot_be_measured_finishes_with_an_event(
     assert read_prediction(run) == (None, False)
     messages = [event["message"] for event in run.events() if event["kind"] == "memory"]
     assert messages == ["OOM while the largest step was repeated to measure its peak: the peak is unknown"]
+
+
+@pytest.mark.parametrize(("evaluation_bytes", "highest_bytes"), [(900, 1000), (2000, 2000)])
+def test_a_run_on_a_gpu_ends_by_saying_how_far_off_its_prediction_was(
+    evaluation_bytes: int, highest_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is measured there is the peak of the whole run, evaluations included."""
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 1.1 * highest_bytes)
+    prediction = RunPrediction(
+        Strategy(),
+        1000,
+        0.5,
+        device="NVIDIA GeForce RTX 3090",
+        predicted_evaluation_bytes=evaluation_bytes,
+        predicted_evaluation_seconds=10.0,
+    )
+    peak = PeakObserver(build_step(), lambda *_: None, is_predicted=True)
+    measured = {"before_bytes": 0, "step_seconds": 0.4, "evaluation_seconds": 12.0}
+    outcome = compare_with_measured(prediction, torch.device("cuda"), peak, **measured)  # type: ignore[arg-type]
+    assert outcome.predicted_peak_bytes == highest_bytes
+    assert outcome.list_ratios() == pytest.approx({"peak_bytes_ratio": 1.1, "evaluation_seconds_ratio": 1.2})
+    message = outcome.event.message
+    assert "NVIDIA GeForce RTX 3090: memory 10.0% above the prediction, time 20.0% below" in message
+    assert "seqfit calibration export" in message
+    on_cpu = compare_with_measured(prediction, torch.device("cpu"), peak, **measured)  # type: ignore[arg-type]
+    assert on_cpu.predicted_peak_bytes == 1000
+    assert "calibration" not in on_cpu.event.message
+    assert "evaluation 10.0 s predicted, 12.0 s measured" in on_cpu.event.message
