@@ -107,8 +107,10 @@ def lay_out(curves: MemoryCurves, layout: GpuLayout, micro_batches: float = 1.0)
     stage, count = _STAGES.get(layout.parallel, 0), layout.count
     state = ModelState(curves.weight_bytes, curves.gradient_bytes, curves.state_bytes).shard(stage, count)
     gradients, buffers, share = curves.gradients, np.zeros_like(curves.gradients), 1.0
-    if layout.parallel == "ddp":
-        gradients, buffers = np.full_like(gradients, curves.gradient_bytes), curves.newest_gradient
+    if layout.parallel == "ddp":  # micro-batches before the last one add up outside of the buckets
+        accumulates = not curves.is_first.all()
+        buffers = buffers if accumulates else curves.newest_gradient
+        gradients = curves.gradient_bytes + (gradients if accumulates else np.zeros_like(gradients))
     elif stage:
         gradients, buffers, share = gradients / count, _sharded_buffers(curves), 1.0 / count
     if layout.parallel == OFFLOAD:

@@ -99,7 +99,8 @@ def test_a_peak_is_taken_apart_where_it_was_traced(predictions: dict[tuple[str, 
     for one in (card, stage):
         assert one.peak_bytes is not None
         assert 0 < sum(one.parts.values()) < one.peak_bytes  # which has the allocator's and CUDA's own
-    assert stage.parts["weights"] == pytest.approx(card.parts["weights"] / 2, rel=0.01)
+    half = card.parts["weights"] / 2  # the fuller stage has the whole embedding or head, too
+    assert half < stage.parts["weights"] < 1.2 * half
     assert predictions["ddp2", f"2 x {V100}"].parts == {}
 
 

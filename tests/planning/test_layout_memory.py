@@ -76,6 +76,12 @@ def test_ddp_keeps_all_gradients_in_its_buckets_from_the_start() -> None:
     }
 
 
+def test_ddp_adds_up_gradients_outside_of_its_buckets_until_the_last_micro_batch() -> None:
+    accumulating = replace(CURVES, is_first=np.array([True, True, True, False]))
+    assert find_peak(accumulating, GpuLayout("ddp", 2))[GRADIENTS] == 100 + 100
+    assert total(GpuLayout("ddp", 2), accumulating) == total(ONE_GPU, accumulating) + CURVES.gradient_bytes
+
+
 def test_ddp_with_half_the_rows_needs_no_more_than_one_gpu_with_all_and_its_buckets() -> None:
     half = replace(CURVES, others={name: curve / 2 for name, curve in CURVES.others.items()})
     assert total(GpuLayout("ddp", 2), half) <= total(ONE_GPU) + CURVES.gradient_bytes
