@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 _BINARY = ["B", "KiB", "MiB", "GiB", "TiB"]
 _BYTES_PER = {unit.lower(): 1024**power for power, unit in enumerate(_BINARY)} | {
@@ -85,6 +86,13 @@ def format_flops(flops_per_second: float) -> str:
         if flops_per_second >= 0.9995 * unit:
             return f"{_three_digits(flops_per_second / unit)} {prefix}FLOP/s"
     return f"{_three_digits(flops_per_second)} FLOP/s"
+
+
+def format_range(low: float, high: float, show: Callable[[float], str]) -> str:
+    """'17.1 to 19.4 GiB'."""
+    first, last = show(low), show(high)
+    (number, unit), other = first.rsplit(" ", 1), last.rsplit(" ", 1)[1]
+    return f"{number if unit == other and ' ' not in number else first} to {last}"
 
 
 def _three_digits(number: float) -> str:

@@ -4,7 +4,15 @@ import math
 
 import pytest
 
-from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share, parse_bytes
+from seqfit.units import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_range,
+    format_seconds,
+    format_share,
+    parse_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +110,16 @@ def test_shares_are_per_cent_with_one_decimal() -> None:
 )
 def test_operations_a_second_are_printed_with_three_digits(rate: float, text: str) -> None:
     assert format_flops(rate) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(2**30, 3 * 2**30, "1.0 to 3.0 GiB"), (2**29, 2**30, "512.0 MiB to 1.0 GiB"), (5, 9, "5 to 9 B")],
+)
+def test_a_range_names_its_unit_once_where_it_can(low: float, high: float, text: str) -> None:
+    assert format_range(low, high, format_bytes) == text
+
+
+def test_a_range_of_times_is_complete() -> None:
+    assert format_range(0.5, 2.0, format_seconds) == "500 ms to 2.0 s"
+    assert format_range(65, 125, format_seconds) == "1 min 05 s to 2 min 05 s"

@@ -1,7 +1,7 @@
 """`seqfit plan MODEL-or-RECIPE`: whether it fits, how long it takes and which strategy is best, before anything runs.
 
-Prints the answer in one sentence, then the comparison, why others were not chosen, and with --explain the peak memory.
-For several GPUs it prints one table, a row for each.
+Prints the answer in one sentence, then the comparison, why others were not chosen, and with --explain what memory and
+time go to. For several GPUs it prints one table, a row for each.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from seqfit.cli.predicted_runs import print_run_figures
 from seqfit.errors import PlanError, RecipeError
 from seqfit.hardware import KEPT_AT_MOST, load_cards, read_gpu
 from seqfit.system import quote
-from seqfit.units import format_bytes, format_count, format_flops, format_seconds, format_share
+from seqfit.units import format_bytes, format_count, format_flops, format_range, format_seconds, format_share
 
 if TYPE_CHECKING:
     from seqfit.planning import PeakBreakdown, PlanReport, calibrations
 
 
 _BAR = 24
+_TERMS = 3
 _PARETO = "Pareto-optimal"
 _MOST_ROWS = 10
 _TABLE_WIDTH = 100  # of a table of GPUs: less would truncate cells
@@ -65,6 +66,7 @@ def print_plan(
         best = report.best
         rate = report.real_tokens_per_step / best.predicted_step_seconds
         memory = format_bytes(best.predicted_bytes) + (" per GPU" if best.gpus > 1 else "")
+        memory += f" and {format_bytes(best.host_bytes)} of host memory" if best.host_bytes else ""
         line = (
             f"best: {best.description}, {best.micro_batch_tokens} tokens per micro-batch: {memory}, "
             f"{format_seconds(best.predicted_step_seconds)} per step ({format_count(rate)} tokens/s), "
@@ -73,7 +75,8 @@ def print_plan(
         processes = [f"--nproc {best.gpus}"] if best.gpus > 1 else []
         use_it = f"use it: {' '.join([train, *processes, *map(quote, best.overrides)])}"
         evaluation = report.describe_evaluation()
-        for text in filter(None, (line, evaluation, f"time estimated from: {report.rates_source}", use_it)):
+        rates = f"time estimated from: {report.rates_source}"
+        for text in filter(None, (line, evaluation, use_it, *describe_ranges(report), rates)):
             console.print(Text(text), soft_wrap=True)
     else:
         console.print(Text(describe_remedies(report)), soft_wrap=True)
@@ -87,10 +90,13 @@ def print_plan(
             f"{format_bytes(kept)} with strategy.host_memory=keep, which is faster"
         )
         console.print(Text(resident), soft_wrap=True)
-    most = len(report.strategies) if all_rows else _MOST_ROWS
+    if explain and report.peak is not None:
+        for text in describe_terms(report):
+            console.print(Text(text), soft_wrap=True)
+    most = len(report.rows) if all_rows else _MOST_ROWS
     console.print("", _build_table(report, most), "", sep="\n")
-    if most < len(report.strategies):
-        console.print(Text(f"{len(report.strategies) - most} more strategies: --all", style="dim"))
+    if most < len(report.rows):
+        console.print(Text(f"{len(report.rows) - most} more strategies: --all", style="dim"))
     for note in _list_notes(report):
         console.print(Text(note, style="dim"), soft_wrap=True)
     if explain and report.peak is not None:
@@ -109,19 +115,51 @@ def print_script(console: Console, report: PlanReport) -> None:
     console.print()
 
 
+def describe_ranges(report: PlanReport) -> Iterator[str]:
+    """What a measurement of the best would show in nine of ten cases, and how that is known."""
+    best = report.best
+    if best is not None and best.bytes_error and best.seconds_error:
+        memory = format_range(best.low_bytes, best.high_bytes, format_bytes)
+        times = format_range(best.low_seconds, best.high_seconds, format_seconds)
+        yield f"nine times in ten: {memory} ({report.bytes_source}), {times} per step ({report.seconds_source})"
+
+
+def describe_terms(report: PlanReport) -> Iterator[str]:
+    """The three largest of memory and of time, of the strategy whose peak is explained."""
+    peak = report.peak
+    assert peak is not None
+    whole = peak.reserved_bytes + peak.context_bytes
+    terms = [f"{name} {format_bytes(size)}" for name, size in peak.list_terms()[:_TERMS]]
+    yield f"memory of {peak.label}: {', '.join(terms)}, of {format_bytes(whole)}"
+    if report.time_parts:
+        step = format_seconds(sum(part.seconds for part in report.time_parts))
+        parts = [f"{part.name} {format_seconds(part.seconds)}" for part in report.time_parts[:_TERMS]]
+        yield f"time of {peak.label}: {', '.join(parts)}, of {step} per step"
+
+
 def describe_remedies(report: PlanReport) -> str:
-    """Nothing is chosen: how much memory is missing, and what would help."""
-    closest = min(report.strategies, key=lambda planned: planned.predicted_bytes)
+    """Nothing is chosen: how much memory is missing, and what would help, with figures where there are some."""
+    closest = report.smallest
     short_bytes = closest.predicted_bytes - report.capacity_bytes
     missing = f"{format_bytes(short_bytes)} ({format_share(short_bytes / report.capacity_bytes)}) too much; "
     if closest.fits:  # by the polynomials, but not when it was replayed
         missing = "too much only with the allocator's fragmentation; "
+    remedies = [
+        f"{one.label} ({format_bytes(one.predicted_bytes)}, lossy: {one.needs})"
+        for one in sorted(report.strategies, key=lambda one: one.predicted_step_seconds)
+        if one.needs and one.fits
+    ]
     lossy = [refusal.what for refusal in report.refused if refusal.allow]
-    remedies = [f"allow something lossy ({', '.join(lossy)})"] if lossy else []
-    on_cpu = report.target_kind == "cpu"
-    remedies += ["a machine with more memory"] if on_cpu else ["a GPU with more memory (--gpu)", "more GPUs (--gpus)"]
-    remedies += ["shorter texts (task.max_source_tokens)", "a smaller model"]
-    return f"{missing}what would help: {', '.join(remedies)}"
+    remedies += [f"allow something lossy ({', '.join(lossy)})"] if lossy else []
+    if report.target_kind == "cpu":
+        remedies.append("a machine with more memory")
+    else:
+        several = "more GPUs (--gpus)" if report.enough is None else f"{report.enough.gpus} GPUs (--gpus)"
+        remedies += [f"a GPU with at least {format_bytes(closest.high_bytes)} (--gpu)", several]
+    shown = {one.needs for one in report.strategies if one.fits}
+    if not any(needs.startswith("task.") for needs in shown):
+        remedies.append("shorter texts (task.max_source_tokens)")
+    return f"{missing}what would help: {', '.join([*remedies, 'a smaller model'])}"
 
 
 def print_gpus(reports: Sequence[PlanReport], prices: Sequence[float]) -> None:
@@ -136,9 +174,9 @@ def print_gpus(reports: Sequence[PlanReport], prices: Sequence[float]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for number, report in enumerate(reports):
         best = report.best
-        smallest = min(report.strategies, key=lambda planned: planned.predicted_bytes)
-        shown = best or smallest
-        cells = [report.target.replace("NVIDIA ", ""), "no" if best is None else "yes", shown.description]
+        shown = best or report.smallest
+        tight = ", tight" if shown.is_tight(report.capacity_bytes) else ""
+        cells = [report.target.replace("NVIDIA ", ""), f"{'no' if best is None else 'yes'}{tight}", shown.description]
         cells.append(f"{format_bytes(shown.predicted_bytes)} of {format_bytes(report.capacity_bytes)}")
         if best is None:
             enough = "" if report.enough is None else f"fits on {report.enough.layout}"
@@ -164,7 +202,7 @@ def print_peak(console: Console, peak: PeakBreakdown, capacity_bytes: int) -> No
         if part.bytes >= 0.005 * whole:
             bar = "█" * max(1, round(_BAR * part.bytes / whole))
             table.add_row("  " * depth + part.name, format_bytes(part.bytes), Text(bar, style="dim" if depth else ""))
-    extra = peak.reserved_bytes - peak.allocated_bytes
+    extra = peak.reserved_bytes - sum(part.bytes for part in peak.parts)
     if extra > 0:
         table.add_row("allocator (rounding, fragmentation)", format_bytes(extra), "")
     if peak.context_bytes:
@@ -183,7 +221,7 @@ def print_difference(before: PlanReport, after: PlanReport, changes: Sequence[st
         ("time per step", lambda chosen: format_seconds(chosen.predicted_step_seconds)),
     ):
         table.add_row(name, *("nothing fits" if plan.chosen is None else show(plan.chosen) for plan in (before, after)))
-    first, second = (min(one.predicted_bytes for one in plan.strategies) for plan in (before, after))
+    first, second = (plan.smallest.predicted_bytes for plan in (before, after))
     table.add_row("least memory of any strategy", format_bytes(first), format_bytes(second))
     table.add_row("change", "", f"{'+' if second >= first else '-'}{format_share(abs(second / first - 1))}")
     Console().print(table)
@@ -207,18 +245,15 @@ def _build_table(report: PlanReport, most: int) -> Table:
     for name in ("tokens per\nmicro-batch", "peak\nmemory", "time per\nstep"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", min_width=len(_PARETO))
-    pareto = {(one.label, one.layout, one.micro_batch_tokens) for one in report.pareto}
     for one in report.list_rows(most):
         is_chosen = report.is_best(one)
-        notes = ["best"] if is_chosen else [one.why_not] if one.why_not and not (one.by_formula and one.fits) else []
-        notes += [_PARETO] if (one.label, one.layout, one.micro_batch_tokens) in pareto else []
         cells = (
             one.label,
             *([one.layout] if on_gpu else []),
             f"{one.micro_batch_tokens:,}",
             format_bytes(one.predicted_bytes),
             format_seconds(one.predicted_step_seconds),
-            ", ".join(notes),
+            ", ".join(report.list_remarks(one)),
         )
         table.add_row(*cells, style="bold" if is_chosen else "" if one.fits else "dim")
     return table
@@ -230,8 +265,11 @@ def _list_notes(report: PlanReport) -> Iterator[str]:
             "layouts of several GPUs are computed by formula from the trace of one GPU; `seqfit train` does not choose "
             "one by itself: start it with --nproc N and the strategy.* overrides that --json shows"
         )
-    if report.pareto:
-        yield f"{_PARETO}: the fastest strategy on one device for its memory"
+    if any(one.needs for one in report.strategies):
+        yield "lossy: another update than the recipe's; one with an override is never chosen unless the recipe says so"
+    yield f"{_PARETO}: no other is both faster and smaller"
+    if any(one.is_tight(report.capacity_bytes) for one in report.rows):
+        yield "tight: whether it fits is within the error of the prediction"
     for refusal in report.refused:
         yield f"not tried: {refusal.what}: {refusal.why}"
     yield from report.events
@@ -307,7 +345,7 @@ def command(
     ] = None,
     check: Annotated[bool, Option("--check", help="Exit with code 1 if it does not fit, on any of the GPUs.")] = False,
     all_rows: Annotated[bool, Option("--all", help="Show all strategies, not only the ten that matter most.")] = False,
-    explain: Annotated[bool, Option("--explain", help="Show what the peak memory consists of.")] = False,
+    explain: Annotated[bool, Option("--explain", help="Show what memory and time go to.")] = False,
     what_if: Annotated[
         list[str] | None,
         Option(

@@ -153,9 +153,9 @@ class _Assembly:
                 if part.is_update:
                     new.update_from = len(new.events)
                 name = _rename(part.span.name, run.layer, layer)
-                new.spans.append(
-                    TapeSpan(part.span.phase, name, len(new.events), len(new.kernels), part.span.layer and layer)
-                )
+                place_name = _rename(part.span.place, run.layer, layer)
+                inside = part.span.layer and layer
+                new.spans.append(TapeSpan(part.span.phase, name, len(new.events), len(new.kernels), inside, place_name))
             for event in part.events:
                 if event >= 0:
                     number = new.allocate(self._build_block(self._old.blocks[event], run.layer, layer))

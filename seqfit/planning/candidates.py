@@ -1,10 +1,13 @@
 """The strategies and layouts that a plan compares, and those that it may not use, with the reason.
 
 In: what the recipe states, allows and fixes, and the target. Out: `Variant`s to trace, the layouts that each of them
-allows, and `Refusal`s to print. Lossless choices are free and tried in every combination; a lossy one is tried only
+allows, and `Refusal`s to print. Lossless choices are free and tried in every combination; a lossy one is searched only
 where the recipe's `allow:` names it, and one at a time, because each adds as many traces as all lossless ones together:
 
     allow [bf16, lora]     bf16 x recompute x attention,  bf16 + LoRA x recompute x attention,  fp32 x ...
+
+Those that only refine others (`is_refinement`) are tried where memory is short. What the recipe does not allow is
+looked at once, as a change of the best strategy (`list_what_ifs`), and never chosen.
 
 Whatever training would refuse is left out, by training's own rules (`strategy/conflicts.py`, `parallel/pipeline.py`):
 
@@ -33,6 +36,10 @@ from seqfit.recipe import ModelRecipe, TrainRecipe
 from seqfit.strategy import Strategy, find_conflicts
 
 _SHARING = {"parallel", "sharding", "offload", "pipeline_schedule", "pipeline_balance"}  # fields of several processes
+_OUTSIDE_OF_STEPS = ("micro_batch_tokens", "device", "prefetch", "threads", "host_memory", "telemetry_hz")
+_PLAIN = Strategy().model_dump()
+_LOSSY_FIELDS = ("optimizer", "lora_rank", "freeze")
+_LORA_RANK = 16
 
 
 @dataclass(frozen=True)
@@ -42,11 +49,21 @@ class Variant:
     fields: tuple[tuple[str, Any], ...]
     precision: str
     vocabulary: int | None = None  # tokens that trimming keeps
+    needs: str = ""  # what the recipe does not allow, as its allow: would name it; "truncation"
+    truncated: int | None = None  # tokens that the longest source has
+    budget: int | None = None  # of a quick look: traced at the largest micro-batch of so many tokens only
 
     @property
     def traced(self) -> Variant:
         """The variant that is traced for it: 8-bit state is a rule on top of plain AdamW (`shrink_template`)."""
-        return replace(self, fields=tuple(field for field in self.fields if field != ("optimizer", "8bit")))
+        fields = tuple(field for field in self.fields if field != ("optimizer", "8bit"))
+        return replace(self, fields=fields, needs="", truncated=None)
+
+    @property
+    def is_lossy(self) -> bool:
+        """Besides the precision."""
+        others = [kind for kind in self.strategy.lossy if kind != self.precision]
+        return bool(others) or self.vocabulary is not None or self.truncated is not None
 
     @property
     def strategy(self) -> Strategy:
@@ -56,8 +73,9 @@ class Variant:
     @property
     def label(self) -> str:
         fields = [_describe_field(name, value) for name, value in self.fields]
-        named = [self.precision, *fields, "trimmed vocabulary" if self.vocabulary else ""]
-        return ", ".join(filter(None, named))
+        trimmed = f"trimmed vocabulary ({self.vocabulary:,} tokens)" if self.vocabulary else ""
+        truncated = f"sources truncated to {self.truncated} tokens" if self.truncated else ""
+        return ", ".join(filter(None, [self.precision, *fields, trimmed, truncated]))
 
 
 def list_variants(
@@ -95,6 +113,59 @@ def list_variants(
 def build_variant(strategy: Strategy, precision: str) -> Variant:
     """Of one given strategy, as a single process runs it."""
     return _build(strategy.model_dump(exclude_defaults=True, exclude={"name", "precision", *_SHARING}), precision)
+
+
+def build_stated_variant(strategy: Strategy, precision: str) -> Variant:
+    """The recipe's own, for micro-batches of any size, without what no step depends on."""
+    return build_variant(strategy.model_copy(update={name: _PLAIN[name] for name in _OUTSIDE_OF_STEPS}), precision)
+
+
+def is_refinement(variant: Variant, fixed: Mapping[str, Any]) -> bool:
+    """Of a variant with and one without gradient checkpointing: it lies between them, or saves memory in the same way.
+
+    Only where memory is short can it be the best.
+    """
+    fields = {name: value for name, value in variant.fields if name not in fixed}
+    in_backward = "optimizer_in_backward" in fields and fields.get("recompute", "none") != "none"
+    return fields.get("recompute") == "alternate" or fields.get("attention") == "blockwise" or in_backward
+
+
+def list_what_ifs(
+    best: Variant,
+    budget: int,
+    model: ModelRecipe,
+    train: TrainRecipe,
+    allow: Iterable[str],
+    fixed: Mapping[str, Any],
+    *,
+    has_bf16: bool,
+    kept_tokens: int | None,
+) -> list[Variant]:
+    """One for each lossy kind that the recipe does not allow: the best strategy, without what is lossy, with this.
+
+    Each is looked at for micro-batches of one size, `budget`, which is one trace; 8 bits cost none.
+    """
+    allowed = set(allow)
+    base = Variant(tuple(field for field in best.fields if field[0] not in _LOSSY_FIELDS), best.precision)
+    found = []
+    if train.optimizer.name == "adamw" and "optimizer" not in fixed:
+        found.append(replace(base, fields=(*base.fields, ("optimizer", "adafactor")), needs="adafactor", budget=budget))
+        found.append(replace(base, fields=(*base.fields, ("optimizer", "8bit")), needs="8bit"))
+    if model.lora is None and "lora_rank" not in fixed:
+        found.append(replace(base, fields=(*base.fields, ("lora_rank", _LORA_RANK)), needs="lora", budget=budget))
+    if kept_tokens is not None and model.trim_vocabulary is None:
+        found.append(replace(base, vocabulary=kept_tokens, needs="trim", budget=budget))
+    if has_bf16 and best.precision == "fp32" and fixed.get("precision", "auto") == "auto":
+        found.append(replace(base, precision="bf16", needs="bf16", budget=budget))
+    return _leave_out([variant for variant in found if variant.needs not in allowed], train)[0]
+
+
+def list_padded(best: Variant, fixed: Mapping[str, Any]) -> list[Variant]:
+    """The best strategy with padded batches instead of packed ones."""
+    if "batching" in fixed or "batching" in dict(best.fields) or best.vocabulary is not None:
+        return []
+    fields = tuple(field for field in best.fields if field != ("attention", "blockwise"))
+    return [replace(best, fields=(*fields, ("batching", "grouped")))]
 
 
 def _leave_out(variants: Iterable[Variant], train: TrainRecipe) -> tuple[list[Variant], list[Refusal]]:
@@ -145,7 +216,7 @@ def _lossy(allowed: set[str], model: ModelRecipe, train: TrainRecipe) -> Iterato
     if "freeze" in allowed and not model.freeze:
         yield {"freeze": ["embeddings"]}
     if "lora" in allowed and model.lora is None:
-        yield {"lora_rank": 16}
+        yield {"lora_rank": _LORA_RANK}
 
 
 def _refuse(
@@ -181,9 +252,14 @@ def _describe_field(name: str, value: Any) -> str:
         return f"LoRA of rank {value}" if value else ""
     if name == "freeze":
         return f"frozen {' and '.join(value)}" if value else ""
-    if name in ("optimizer", "batching", "loss"):
-        return f"{name} {value}"
-    return ""
+    if name == "optimizer":
+        return {"adafactor": "Adafactor", "8bit": "8-bit AdamW"}.get(value, "")
+    if name == "batching":
+        names = {"packed": "", "grouped": "padded batches, grouped by length", "padded": "padded batches"}
+        return names.get(value, "batches padded to the longest allowed")
+    if name == "micro_batch_examples":
+        return f"at most {value} examples per micro-batch" if value else ""
+    return f"{name} {value}" if name == "loss" else ""
 
 
 def list_layouts(count: int) -> tuple[GpuLayout, ...]:

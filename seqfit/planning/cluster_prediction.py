@@ -35,10 +35,11 @@ from seqfit.planning.cluster import (
     list_counts,
 )
 from seqfit.planning.memory import sum_categories
+from seqfit.planning.placement import PlanRequest
 from seqfit.planning.ranks import NCCL_BYTES, RankRows, RankShare
 from seqfit.planning.report import LayoutPrediction
 from seqfit.planning.request import build_request, choose_precision_name
-from seqfit.planning.search import PlanRequest, check_precision, model_variant, predict_strategy, search_quickly
+from seqfit.planning.search import check_precision, model_variant, predict_strategy, search_quickly
 from seqfit.planning.shape import Shape
 from seqfit.planning.step_model import StepModel
 from seqfit.planning.target import Target, card_target, cpu_target

@@ -50,7 +50,7 @@ class Memory:
     reserved_bytes: int  # what the allocator holds for them; the same on a CPU
     context_bytes: int
     parts: dict[str, int]  # category -> bytes at the peak, as allocated
-    out_of_memory: AllocationFailed | None = None  # the allocation that does not fit the capacity
+    out_of_memory: AllocationFailed | None = None  # the first allocation that does not fit the capacity
 
     @property
     def total_bytes(self) -> int:

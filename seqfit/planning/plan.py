@@ -77,7 +77,10 @@ def plan_for_gpus(
     places = [_read_place(name, gpus) for name in names]
     assumed = AssumedLengths(source_tokens, target_tokens, no_data or given.without_data, rows)
     script = None if given.script is None else given.script.script
-    keys = [plan_key(loaded, _list_options(card, count, assumed, script)) for card, count in places]
+    is_table = len(names) > 1  # which shows the best only: less is searched
+    keys = [
+        plan_key(loaded, _list_options(card, count, assumed, script) | {"is_table": is_table}) for card, count in places
+    ]
     found = {key: report for key in keys if (report := find_plan(key)) is not None}
     missing = {key: place for key, place in zip(keys, places, strict=True) if key not in found}
     if missing:
@@ -86,7 +89,8 @@ def plan_for_gpus(
         from seqfit.planning.target import find_target
 
         targets = [find_target(card, count) for card, count in missing.values()]
-        reports = make_plans(loaded, targets, assumed, progress or (lambda *_: None), announce, script=script)
+        progress = progress or (lambda *_: None)
+        reports = make_plans(loaded, targets, assumed, progress, announce, script=script, what_ifs=not is_table)
         for key, report in zip(missing, reports, strict=True):
             store_plan(key, report)
             found[key] = report

@@ -36,9 +36,10 @@ from seqfit.model import ModelConfig, read_model_shape
 from seqfit.planning.fake_step import import_for_traces
 from seqfit.planning.known_rates import LEAST_STEPS, read_factor, record_run
 from seqfit.planning.memory import CONTEXT_BYTES
+from seqfit.planning.placement import PlanRequest
 from seqfit.planning.report import plan_key
 from seqfit.planning.request import build_request, choose_precision_name
-from seqfit.planning.search import PlanRequest, measure_evaluation, predict_strategy_quickly, search_quickly
+from seqfit.planning.search import measure_evaluation, predict_strategy_quickly, search_quickly
 from seqfit.planning.target import Target, card_target, cpu_target
 from seqfit.planning.timing import TimeLimitReached, time_limit
 from seqfit.recipe import Recipe, TrainRecipe

@@ -41,7 +41,7 @@ from seqfit.planning.tape import (
 from seqfit.planning.timing import check_time_limit
 
 _LAST_NUMBER = 2**60
-_SAME = object()  # the layer of the node before
+_SAME = object()  # the layer and the module of the node before
 _WITHOUT_KERNEL = ("detach", "alias", "lift_fresh", "_unsafe_view", "_record_function")
 _WITHOUT_GPU_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 
@@ -68,9 +68,10 @@ class TapeRecorder(TorchDispatchMode):
         self._inside: list[Layer | None] = []  # the layer of each place
         self._node: str | None = None
         self._node_layer: Layer | None = None  # of the node, or of the last one
+        self._node_place = ""  # the module whose forward made it
         # Nodes are numbered as the forward makes them: from which number on they are of which layer.
         self._first_numbers: list[int] = [0]
-        self._numbered: list[Layer | None] = [None]
+        self._numbered: list[tuple[Layer | None, str]] = [(None, "")]  # and of which module
         self._numbers: dict[int, int] = {}  # storage -> block
         self._watched: dict[int, weakref.ref[Any]] = {}
         self._held: dict[int, list[int]] = {}  # block -> blocks that a device keeps as long as it
@@ -295,7 +296,8 @@ class TapeRecorder(TorchDispatchMode):
     def _note_layer(self) -> None:
         if self._layers and self.phase == "forward":
             self._first_numbers.append(torch._C._autograd._get_sequence_nr())
-            self._numbered.append(self._inside[-1] if self._inside else None)
+            here = (self._inside[-1], self._places[-1]) if self._inside else (None, "")
+            self._numbered.append(here)
 
     def _watch_nodes(self, root: Any) -> None:
         """Hooks before and after each node of the backward. They are freed with the graph."""
@@ -307,23 +309,24 @@ class TapeRecorder(TorchDispatchMode):
             seen.add(node)
             number = node._sequence_nr()
             # A weight's node has the largest number: it runs behind the node that computes the weight's gradient.
-            layer = self._numbered[bisect_right(self._first_numbers, number) - 1] if number < _LAST_NUMBER else _SAME
-            node.register_prehook(partial(self._node_begins, node.name(), layer))
+            made_in = self._numbered[bisect_right(self._first_numbers, number) - 1] if number < _LAST_NUMBER else _SAME
+            node.register_prehook(partial(self._node_begins, node.name(), made_in))
             node.register_hook(self._node_ends)
             waiting.extend(following for following, _ in node.next_functions if following is not None)
 
-    def _node_begins(self, name: str, layer: Any, _gradients: Any) -> None:
+    def _node_begins(self, name: str, made_in: Any, _gradients: Any) -> None:
         if self._waits_for_end:
             self._waits_for_end = False
             torch.autograd.Variable._execution_engine.queue_callback(self._backward_ends)
         self._settle_sum()
         self._node = name
-        self._node_layer = self._node_layer if layer is _SAME else layer
-        self.tape.mark("backward", name, self._layer())
+        if made_in is not _SAME:
+            self._node_layer, self._node_place = made_in
+        self.tape.mark("backward", name, self._layer(), self._node_place)
 
     def _node_ends(self, _outputs: Any, _gradients: Any) -> None:
         self._node = None
-        self.tape.mark("backward", "", self._layer())
+        self.tape.mark("backward", "", self._layer(), self._node_place)
 
     def _backward_ends(self) -> None:
         self._settle_sum()

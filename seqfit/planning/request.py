@@ -17,27 +17,31 @@ from seqfit.data import Loader, PreparedData, prepare_data
 from seqfit.errors import ModelError, PlanError
 from seqfit.model import ModelConfig, build_text_encoder, family_of, load_position_limit, load_tokenizer
 from seqfit.parallel import padding_limits
-from seqfit.planning.candidates import list_layouts
+from seqfit.planning.bounds import CALIBRATED_CPU, CPU, MEMORY, ONE_CARD, SEVERAL_GPUS, TIME, ErrorBound, find_bound
+from seqfit.planning.candidates import Variant, list_layouts
 from seqfit.planning.cluster import ONE_GPU, GpuLayout
 from seqfit.planning.evaluation_cost import Evaluations
 from seqfit.planning.evaluation_work import find_evaluation_work
+from seqfit.planning.exploration import Traces
+from seqfit.planning.known_rates import load_rates
 from seqfit.planning.memory import explain_peak
-from seqfit.planning.report import AssumedLengths, PeakBreakdown, PlannedEvaluation, PlannedStrategy, PlanReport
-from seqfit.planning.script_prediction import ScriptTraces, predict_script
-from seqfit.planning.search import (
-    Plan,
-    PlanCandidate,
-    PlanRequest,
-    Traces,
-    measure_evaluation,
-    predict_strategy,
-    search,
+from seqfit.planning.placement import HOST_BYTES, PlanCandidate, PlanRequest
+from seqfit.planning.report import (
+    AssumedLengths,
+    PeakBreakdown,
+    PlannedEvaluation,
+    PlannedStrategy,
+    PlanReport,
+    TimePart,
 )
+from seqfit.planning.script_prediction import ScriptTraces, predict_script
+from seqfit.planning.search import Plan, measure_evaluation, predict_strategy, search
 from seqfit.planning.shape import Workload, assume_workload
 from seqfit.planning.target import Target
+from seqfit.planning.time_parts import explain_time
 from seqfit.progress import Progress
 from seqfit.recipe import Recipe
-from seqfit.step import Precision
+from seqfit.step import Precision, find_cpu_bf16
 from seqfit.strategy import Strategy, check_processes, load_strategy
 from seqfit.tasks import head_of
 from seqfit.trimming import check_trimmable, choose_vocabulary, count_tokens, is_trimmable
@@ -56,7 +60,7 @@ def make_plan(
     recipe: Recipe, target: Target, assumed: AssumedLengths, progress: Progress = lambda *_: None
 ) -> PlanReport:
     """The best strategy on this target; where the recipe states one, also what that needs."""
-    return next(make_plans(recipe, [target], assumed, progress))
+    return next(make_plans(recipe, [target], assumed, progress, what_ifs=True))
 
 
 def make_plans(
@@ -67,8 +71,9 @@ def make_plans(
     announce: Callable[[str], None] = lambda _: None,
     *,
     script: ScriptSettings | None = None,
+    what_ifs: bool = False,
 ) -> Iterator[PlanReport]:
-    """One for each target; what runs alike on several of them is traced once.
+    """One for each target; what runs alike on several of them is traced once. `what_ifs`: also what is not allowed.
 
     `announce` gets the question as it was understood, and a first answer for each target before its search. `script`,
     which the recipe was converted from, is predicted as it is before anything else.
@@ -81,18 +86,21 @@ def make_plans(
         if request is None:
             request = build_request(recipe, target, assumed, progress=progress)
             announce(_describe_request(recipe, request))
-        request = replace(request, target=target, layouts=_list_layouts(target, target.count))
+        own = None if stated is None else (stated, choose_precision_name(stated, target, request.allow))
+        request = replace(request, target=target, layouts=_list_layouts(target, target.count), stated=own)
         as_it_is = None
         if script is not None:
             as_it_is = predict_script(script, recipe, request, script_traces, is_assumed=assumed.without_data)
             announce(f"{as_it_is.answer} {as_it_is.cause_sentence}")
-        predicted = None if stated is None or stated.offload else _predict_stated(request, stated)
-        report_first = partial(_announce_first, announce, request)
+        predicted = None if stated is None or stated.offload else predict_own(request, stated, traces)
+        report_first = None if predicted is not None else partial(_announce_first, announce, request)
         if predicted is not None:
             announce(_describe_first(request, predicted[0]))
-        plan = search(request, progress, traces=traces, report_first=None if predicted is not None else report_first)
+        plan = search(request, progress, traces=traces, what_ifs=what_ifs, report_first=report_first)
         if stated is not None and stated.offload:
             plan = replace(plan, events=[*plan.events, _OFFLOAD_STATED])
+        if target.kind == "cpu" and own is not None and own[1] == "bf16" and find_cpu_bf16() != "native":
+            plan = replace(plan, events=[*plan.events, _warn_of_bf16(target)])
         report = _add_evaluation(request, summarise_plan(request, plan, predicted))
         report = replace(report, script=as_it_is)
         if report.best is None and target.kind == "gpu":
@@ -100,6 +108,15 @@ def make_plans(
         yield replace(
             report, basis=_describe_basis(recipe, assumed), assumptions=_list_assumed(recipe, request, assumed)
         )
+
+
+def _warn_of_bf16(target: Target) -> str:
+    speeds = target.rates("bf16").flops_per_second
+    speed = speeds["half product"] / speeds["product"]
+    return (
+        f"This CPU has no bf16 instructions: its matrix products in bf16 run at {speed:.2g} times the speed of fp32's, "
+        "and take other memory; strategy.precision=fp32 is the alternative"
+    )
 
 
 def _describe_request(recipe: Recipe, request: PlanRequest) -> str:
@@ -165,7 +182,6 @@ def build_request(
 ) -> PlanRequest:
     """What the search needs, from files. `data` and the tokens that trimming keeps are given if they are known."""
     model_config = ModelConfig.load(recipe.model, head_of(recipe.task), may_be_known=True)
-    trims = recipe.model.trim_vocabulary is not None or "trim" in recipe.allow
     if data is None and not assumed.without_data:
         tokenizer = _load_tokenizer(recipe)
         limit = load_position_limit(recipe.model)
@@ -173,7 +189,7 @@ def build_request(
         splits = "train", "validation"
         data = prepare_data(recipe, tokenizer, splits, encoder=encoder, position_limit=limit, progress=progress)
         mode = recipe.model.trim_vocabulary
-        if trims and (mode is not None or is_trimmable(tokenizer)):
+        if mode is not None or is_trimmable(tokenizer):
             check_trimmable(tokenizer)
             counts = count_tokens(data, len(tokenizer))
             kept_tokens = len(choose_vocabulary(recipe.model, tokenizer, counts, "data" if mode is None else mode)[0])
@@ -194,6 +210,7 @@ def build_request(
         kept_tokens=kept_tokens if recipe.model.trim_vocabulary is None else None,
         layouts=_list_layouts(target, target.count),
         evaluations=None if work is None else Evaluations(work),
+        lengths_are_assumed=data is None,
     )
 
 
@@ -221,7 +238,7 @@ def choose_precision_name(strategy: Strategy, target: Target, allow: tuple[str, 
 
 
 def summarise_plan(
-    request: PlanRequest, plan: Plan, stated: tuple[PlannedStrategy, PeakBreakdown] | None
+    request: PlanRequest, plan: Plan, stated: tuple[PlannedStrategy, PeakBreakdown, list[TimePart]] | None
 ) -> PlanReport:
     """A plan in plain values; `stated` is the prediction of the recipe's own strategy."""
     target, chosen = request.target, plan.chosen
@@ -240,35 +257,64 @@ def summarise_plan(
         chosen=None if chosen is None else _plan_candidate(request, chosen),
         stated=None if stated is None else stated[0],
         peak=plan.peak if stated is None else stated[1],
-        strategies=[_plan_candidate(request, candidate, _why_not(candidate, chosen)) for candidate in strategies],
+        strategies=[
+            _plan_candidate(request, candidate, _why_not(candidate, chosen))
+            for candidate in (*strategies, *plan.what_ifs)
+        ],
         pareto=[_plan_candidate(request, candidate) for candidate in plan.front if candidate.layout == ONE_GPU],
         refused=plan.refusals,
         events=plan.events,
+        time_parts=plan.time_parts if stated is None else stated[2],
+        bytes_source=_find_bounds(target, target.count)[0].source,
+        seconds_source=_find_bounds(target, target.count)[1].source,
     )
     is_shared = report.best is not None and report.best.by_formula
-    return replace(report, peak=plan.shared_peak) if is_shared else report
+    return replace(report, peak=plan.shared_peak, time_parts=[]) if is_shared else report
 
 
 def _plan_candidate(request: PlanRequest, candidate: PlanCandidate, why_not: str = "") -> PlannedStrategy:
+    variant = candidate.variant
     fields = candidate.strategy.model_dump(exclude_defaults=True, exclude={"name"})
     overrides = [f"strategy.{name}={_shown(value)}" for name, value in fields.items()]
-    if candidate.variant.vocabulary is not None:
+    if variant.vocabulary is not None:
         overrides.append("model.trim_vocabulary=data")
+    needs = _describe_needs(request, variant)
+    bytes_bound, seconds_bound = _find_bounds(request.target, candidate.layout.count)
     return PlannedStrategy(
-        label=candidate.variant.label,
+        label=variant.label,
         layout=str(candidate.layout) if request.target.kind == "gpu" else _CPU,
         micro_batch_tokens=candidate.strategy.micro_batch_tokens,
         micro_batches=candidate.micro_batches,
         predicted_bytes=candidate.total_bytes,
         predicted_step_seconds=candidate.step_seconds,
         fits=candidate.fits,
-        overrides=overrides,
+        overrides=[*overrides, needs] if needs else overrides,
         why_not=why_not,
         by_formula=candidate.layout != ONE_GPU,
         gpus=candidate.layout.count,
         evaluation_bytes=candidate.evaluation_bytes,
         evaluation_seconds=candidate.evaluation_seconds,
+        lossy=variant.is_lossy or bool(needs),
+        needs=needs,
+        bytes_error=bytes_bound.error,
+        seconds_error=seconds_bound.error,
+        host_bytes=candidate.host_bytes,
     )
+
+
+def _describe_needs(request: PlanRequest, variant: Variant) -> str:
+    """The override that would permit it."""
+    if variant.truncated is not None:
+        return f"task.max_source_tokens={variant.truncated}"
+    return f"allow=[{','.join(sorted({*request.allow, variant.needs}))}]" if variant.needs else ""
+
+
+def _find_bounds(target: Target, count: int) -> tuple[ErrorBound, ErrorBound]:
+    """Of memory and of time."""
+    if target.kind == "cpu":
+        return find_bound(MEMORY, CPU), find_bound(TIME, CPU if load_rates("cpu") is None else CALIBRATED_CPU)
+    place = SEVERAL_GPUS if count > 1 else ONE_CARD
+    return find_bound(MEMORY, place), find_bound(TIME, place)
 
 
 def _find_workload(recipe: Recipe, assumed: AssumedLengths, data: PreparedData | None, limit: int | None) -> Workload:
@@ -344,28 +390,37 @@ def _list_assumed(recipe: Recipe, request: PlanRequest, assumed: AssumedLengths)
     return listed
 
 
-def _predict_stated(request: PlanRequest, strategy: Strategy) -> tuple[PlannedStrategy, PeakBreakdown]:
+def predict_own(
+    request: PlanRequest, strategy: Strategy, traces: Traces
+) -> tuple[PlannedStrategy, PeakBreakdown, list[TimePart]]:
     precision = choose_precision_name(strategy, request.target, request.allow)
-    memory, tape, seconds = predict_strategy(request, strategy, precision)
+    memory, tape, seconds = predict_strategy(request, strategy, precision, traces)
     evaluation = measure_evaluation(request, strategy, precision, memory.parts)
+    on_gpu = request.target.kind == "gpu"
     total = memory.total_bytes if evaluation is None else max(memory.total_bytes, evaluation.total_bytes)
+    total += 0 if on_gpu else HOST_BYTES
     fits = memory.out_of_memory is None and total <= request.target.capacity_bytes
-    short = total - request.target.capacity_bytes
     label = strategy.name if strategy.name != "default" else "the recipe's strategy"
+    bytes_bound, seconds_bound = _find_bounds(request.target, 1)
+    steps = request.split(strategy, strategy.batching, request.workload.sample())
+    micro_batches = sum(map(len, steps)) / len(steps)
     planned = PlannedStrategy(
         label=label,
-        layout=str(ONE_GPU) if request.target.kind == "gpu" else _CPU,
+        layout=str(ONE_GPU) if on_gpu else _CPU,
         micro_batch_tokens=strategy.micro_batch_tokens,
-        micro_batches=float(len(tape.parts)),
+        micro_batches=micro_batches,
         predicted_bytes=total,
         predicted_step_seconds=seconds,
         fits=fits,
         overrides=[],
-        why_not="" if fits else f"misses by {format_bytes(short)}" if short > 0 else str(memory.out_of_memory),
+        why_not="" if fits else f"misses by {format_bytes(total - request.target.capacity_bytes)}",
+        bytes_error=bytes_bound.error,
+        seconds_error=seconds_bound.error,
         evaluation_bytes=0 if evaluation is None else evaluation.total_bytes,
         evaluation_seconds=0.0 if evaluation is None else evaluation.seconds,
     )
-    return planned, explain_peak(tape, label, memory, fits=fits)
+    peak = explain_peak(tape, label, memory, fits=fits)
+    return planned, peak, explain_time(tape, request.target.rates(precision), micro_batches, seconds)
 
 
 def _why_not(candidate: PlanCandidate, chosen: PlanCandidate | None) -> str:

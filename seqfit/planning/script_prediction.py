@@ -32,9 +32,9 @@ from seqfit.planning.device_rules import DeviceRules
 from seqfit.planning.fake_step import FakeStep, StepSpec
 from seqfit.planning.layout_memory import find_peak
 from seqfit.planning.memory import Memory, explain_peak, is_scores
+from seqfit.planning.placement import PlanRequest
 from seqfit.planning.ranks import NCCL_BYTES
 from seqfit.planning.report import ScriptPlan
-from seqfit.planning.search import PlanRequest
 from seqfit.planning.shape import Shape
 from seqfit.planning.step_model import StepModel, model_step
 from seqfit.planning.tape import GRADIENTS, LOSS, STATE, WEIGHTS, MemoryBlock, Tape

@@ -138,7 +138,8 @@ class RegimeModel:
 class StepModel:
     """A step of any micro-batches: a template for each regime, traced when a shape of it is first needed."""
 
-    def __init__(self, fake: FakeStep, first: Shape) -> None:
+    def __init__(self, fake: FakeStep, first: Shape, *, of_one_shape: bool = False) -> None:
+        """`of_one_shape`: traced at this very shape, which is one trace, and right for no other."""
         model = build_meta_model(fake.spec)
         self.batching = fake.batching
         self.sizes = ModelSizes.of(model, list(find_blocks(model, "a plan").values()))
@@ -148,10 +149,14 @@ class StepModel:
         self._change: Callable[[Template], Template] | None = None
         self._models: dict[Regime, RegimeModel] = {}
         self._single: dict[Shape, RegimeModel] = {}  # of regimes that no template fits
+        self._tapes: dict[tuple[Shape, ...], Tape] = {}
+        self.only_shape = first if of_one_shape else None
+        if of_one_shape:
+            self._single[first] = self._fit([first], [self._trace(first)])
         self._first = self._of(first)
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_fake": None}  # another process builds it when it needs it
+        return vars(self) | {"_fake": None, "_tapes": {}}  # another process builds it when it needs it
 
     @property
     def template(self) -> Template:
@@ -172,6 +177,12 @@ class StepModel:
         """Of what one GPU holds between steps."""
         blocks = self.template.tape.blocks
         return {name: sum(one.bytes for one in blocks if one.category == name) for name in (WEIGHTS, STATE)}
+
+    @property
+    def kept_bytes(self) -> int:
+        """Weights, all gradients and the optimizer's state."""
+        state = sum(block.bytes for block in self.template.tape.blocks if block.category == STATE)
+        return self.weight_bytes + self.gradient_bytes + state
 
     def rank_work(self, steps: Sequence[Sequence[Shape]], step_seconds: float, rates: Rates) -> RankWork:
         """Of steps of these micro-batches, which take so long on average."""
@@ -269,7 +280,7 @@ class StepModel:
 
     def _of(self, shape: Shape) -> RegimeModel:
         regime = find_regime(shape, self._paths)
-        known = self._models.get(regime) or self._single.get(shape)
+        known = self._single.get(shape) or self._models.get(regime)
         if known is not None:
             return known
         check_time_limit()
@@ -281,9 +292,19 @@ class StepModel:
             self._single[shape] = model = self._fit([shape], [self._trace(shape)])
         return model
 
-    def _trace(self, shape: Shape) -> Tape:
+    def trace(self, shapes: Sequence[Shape]) -> Tape:
+        """Of exactly these micro-batches; once, because the same strategy is often the best on several GPUs."""
+        key = tuple(shapes)
+        if key not in self._tapes:
+            self._tapes[key] = self._trace_step(shapes)
+        return self._tapes[key]
+
+    def _trace_step(self, shapes: Sequence[Shape]) -> Tape:
         self._fake = self._fake or FakeStep(self._spec)
-        return self._fake.trace([shape] * (1 if self._spec.strategy.optimizer_in_backward else 2))
+        return self._fake.trace(shapes)
+
+    def _trace(self, shape: Shape) -> Tape:
+        return self._trace_step([shape] * (1 if self._spec.strategy.optimizer_in_backward else 2))
 
     def _fit(self, shapes: Sequence[Shape], tapes: Sequence[Tape]) -> RegimeModel:
         template = fit_template(shapes, tapes, self._paths)
@@ -328,9 +349,11 @@ def find_paths(spec: StepSpec, model: PreTrainedModel) -> Paths:
     return Paths(above, None if head is None else len(head.weight_VD))
 
 
-def model_step(fake: FakeStep, steps: Sequence[Sequence[Shape]]) -> StepModel:
-    """Trace a step at a few examples of its largest micro-batch."""
+def model_step(fake: FakeStep, steps: Sequence[Sequence[Shape]], *, of_one_shape: bool = False) -> StepModel:
+    """Trace a step at a few examples of its largest micro-batch; or at that micro-batch, as it is, only."""
     shapes = [shape for step in steps for shape in step]
+    if of_one_shape:
+        return StepModel(fake, max(shapes, key=lambda shape: shape.real_tokens), of_one_shape=True)
     largest = max(shapes, key=lambda shape: (max(shape.sources), shape.real_tokens))
     return StepModel(fake, largest)
 

@@ -82,6 +82,7 @@ class TapeSpan:
     first_event: int
     first_kernel: int
     layer: Layer | None = None  # whose forward or backward it is part of
+    place: str = ""  # the module whose forward or backward it is
 
 
 @dataclass
@@ -116,9 +117,9 @@ class Tape:
                 self.events[start:end] = sorted(self.events[start:end], reverse=True)
                 start = end + (end < len(self.events) and self.events[end] >= 0)
 
-    def mark(self, phase: str, name: str, layer: Layer | None = None) -> None:
-        """Start a span; an empty one is replaced."""
-        span = TapeSpan(phase, name, len(self.events), len(self.kernels), layer)
+    def mark(self, phase: str, name: str, layer: Layer | None = None, place: str | None = None) -> None:
+        """Start a span; an empty one is replaced. `place`: where the name is not the module's."""
+        span = TapeSpan(phase, name, len(self.events), len(self.kernels), layer, name if place is None else place)
         last = self.spans[-1] if self.spans else None
         if last is not None and (last.first_event, last.first_kernel) == (span.first_event, span.first_kernel):
             self.spans[-1] = span

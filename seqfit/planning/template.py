@@ -143,7 +143,7 @@ def collapse(tape: Tape) -> Tape:
     for kernel in tape.kernels:
         kernels.setdefault(kernel.span, []).append(kernel)
     for number, (span, events) in enumerate(tape.span_events()):
-        collapsed.mark(span.phase, span.name, span.layer)
+        collapsed.mark(span.phase, span.name, span.layer, span.place)
         if span.first_event in tape.parts:
             collapsed.parts.append(len(collapsed.events))
         if span.first_event == tape.update_from:

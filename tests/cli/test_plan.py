@@ -42,8 +42,10 @@ def test_a_plan_chooses_a_strategy_that_fits_and_says_why_not_the_others(planned
     assert report.chosen.predicted_bytes < report.capacity_bytes
     others = [one for one in report.strategies if one.label != report.chosen.label]
     assert others
-    assert all(one.why_not for one in others)
-    assert "lossy" in next(refusal.why for refusal in report.refused if refusal.what == "LoRA")
+    assert all(one.why_not or one.needs for one in others)
+    lora = next(one for one in others if "LoRA" in one.label)
+    assert lora.needs == "allow=[lora]"
+    assert {refusal.allow for refusal in report.refused} == {"", "trim"}  # no data to count tokens in
 
 
 def test_the_page_shows_the_memory_of_a_step(planned: tuple[PlanReport, Path]) -> None:
@@ -118,7 +120,7 @@ def test_where_nothing_fits_the_closest_strategy_and_what_it_lacks_are_reported(
     assert report.answer == "Does not fit: the smallest, bf16 in micro-batches of 512 tokens, needs 15.0 of 10.0 GiB."
     shown = describe_remedies(report)
     assert "5.0 GiB (50.0%) too much" in shown
-    assert "allow something lossy (LoRA), a GPU with more memory" in shown
+    assert "allow something lossy (LoRA), a GPU with at least 15.0 GiB (--gpu), more GPUs (--gpus)" in shown
 
 
 def test_a_strategy_that_fits_by_formula_only_is_the_answer() -> None:
@@ -154,11 +156,13 @@ def test_ten_rows_are_shown_unless_all_are_asked_for(
         replace(make_strategy(f"way {n}", "one GPU", 8, fits=True), predicted_step_seconds=n) for n in range(1, 15)
     ]
     strategies.append(replace(make_strategy("far", "fsdp x 2", 3, fits=True), predicted_step_seconds=99.0, gpus=2))
-    report = replace(make_report(*strategies), chosen=strategies[0], pareto=[strategies[12]])
+    strategies[12] = replace(strategies[12], predicted_bytes=5 * 2**30)  # no other is both faster and smaller
+    report = replace(make_report(*strategies), chosen=strategies[0])
     print_plan(report, explain=False)
     shown = capsys.readouterr().out
     assert [n for n in range(1, 15) if f"way {n} " in shown] == [*range(1, 9), 13]
     assert "far" in shown
+    assert shown.count("Pareto-optimal ") + shown.count("Pareto-optimal\n") == 3
     assert "5 more strategies: --all" in shown
     print_plan(report, explain=False, all_rows=True)
     assert "way 12 " in capsys.readouterr().out

@@ -10,7 +10,7 @@ from transformers import AutoModelForSeq2SeqLM, T5Config
 from seqfit.hardware.cards import find_card
 from seqfit.model.load import ModelConfig
 from seqfit.planning.cluster import ONE_GPU
-from seqfit.planning.search import PlanRequest
+from seqfit.planning.placement import PlanRequest
 from seqfit.planning.shape import assume_workload
 from seqfit.planning.target import Target, card_target
 from seqfit.recipe.schema import ModelRecipe, TrainRecipe
@@ -41,6 +41,7 @@ def make_request(model_config: ModelConfig, card: Target) -> Any:
             "workload": assume_workload(8, 64, 8),
             "target": card,
             "layouts": (ONE_GPU,),
+            "lengths_are_assumed": True,
         }
         return PlanRequest(**{**chosen, **fields})
 

@@ -215,8 +215,19 @@ def test_a_gpu_as_large_as_the_peak_is_large_enough_and_one_smaller_than_the_blo
     )
     short = replay(events, free.peak_allocated_bytes - 1)
     assert short.out_of_memory is not None
-    assert short.peak_reserved_bytes < free.peak_allocated_bytes
     assert short.cache_releases >= 1
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_what_does_not_fit_is_replayed_to_the_end_and_would_fit_a_gpu_of_the_memory_that_it_needed(seed: int) -> None:
+    events = list(random_events(3000, seed=seed))
+    free = replay(events)
+    for share in (0.2, 0.6, 0.9):
+        short = replay(events, int(share * free.peak_allocated_bytes))
+        assert short.out_of_memory is not None
+        assert free.peak_allocated_bytes <= short.peak_reserved_bytes <= 1.1 * free.peak_reserved_bytes
+        enough = replay(events, int(1.02 * short.peak_reserved_bytes))
+        assert enough.out_of_memory is None
 
 
 def test_200_000_events_take_well_under_a_few_seconds() -> None:

@@ -9,8 +9,9 @@ from seqfit.hardware.cards import find_card
 from seqfit.planning.candidates import build_variant
 from seqfit.planning.cluster import ONE_GPU, GpuLayout, build_card_link
 from seqfit.planning.layout_memory import COMMUNICATION
+from seqfit.planning.placement import PlanRequest
 from seqfit.planning.ranks import NCCL_BYTES, RankPrediction, RankRows, RankShare, explain_rank, predict_ranks
-from seqfit.planning.search import PlanRequest, trace_variant
+from seqfit.planning.search import trace_variant
 from seqfit.planning.shape import Workload, assume_workload
 from seqfit.planning.tape import GRADIENTS, STATE, WEIGHTS
 from seqfit.recipe.schema import ModelRecipe

@@ -12,16 +12,18 @@ import pytest
 
 from seqfit.errors import RecipeError
 from seqfit.hardware.cards import find_card
+from seqfit.hardware.probe import probe_machine
 from seqfit.model.load import load_model
 from seqfit.parallel.pipeline import check_can_split
 from seqfit.planning import search as search_module
 from seqfit.planning.candidates import Variant
 from seqfit.planning.cluster import GpuLayout
+from seqfit.planning.placement import PlanRequest
 from seqfit.planning.report import AssumedLengths, PlannedStrategy
 from seqfit.planning.request import build_request, make_plan, make_plans, summarise_plan
-from seqfit.planning.search import PlanRequest, search, trace_variant
+from seqfit.planning.search import search, trace_variant
 from seqfit.planning.step_model import StepModel
-from seqfit.planning.target import card_target
+from seqfit.planning.target import card_target, cpu_target
 from seqfit.recipe.schema import Recipe
 from seqfit.strategy.conflicts import check_processes
 from seqfit.strategy.load import load_strategy
@@ -183,3 +185,16 @@ def test_without_data_rows_and_epochs_decide_the_steps_and_the_rest_is_listed(
         "adamw (--optimizer)",
         "64 rows per evaluation (eval.limit=N)",
     ]
+    assert report.assumptions == ["batches of 32 (--batch)", "adamw (--optimizer)"]
+
+
+@pytest.mark.parametrize(("kind", "warned"), [("native", False), ("emulated", True), ("none", True)])
+def test_a_processor_without_bf16_instructions_is_known_to_be_one(
+    kind: str, warned: bool, make_recipe: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqfit.planning.request.find_cpu_bf16", lambda: kind)
+    recipe = make_recipe(allow=["bf16"], strategy={"precision": "bf16"})
+    report = make_plan(recipe, cpu_target(probe_machine()), SHORT)
+    assert any(event.startswith("This CPU has no bf16 instructions: its matrix") for event in report.events) == warned
+    assert report.stated is not None
+    assert report.stated in report.rows

@@ -11,9 +11,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassificati
 from seqfit.conversion import ScriptSettings
 from seqfit.hardware.cards import find_card
 from seqfit.model.load import ModelConfig
+from seqfit.planning.placement import PlanRequest
 from seqfit.planning.report import PlanReport, ScriptPlan
 from seqfit.planning.script_prediction import predict_script
-from seqfit.planning.search import PlanRequest
 from seqfit.planning.shape import Workload, assume_workload
 from seqfit.planning.target import card_target
 from seqfit.planning.trainer_step import (

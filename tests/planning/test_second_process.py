@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from seqfit.planning import search as tracing
-from seqfit.planning.search import WORTH_IT, Tracers
+from seqfit.planning import second_process as tracing
+from seqfit.planning.second_process import WORTH_IT, Tracers
 
 MANY = list(range(WORTH_IT + 3))
 
@@ -37,6 +37,8 @@ def test_results_of_the_second_process_are_used(monkeypatch: pytest.MonkeyPatch)
     script = (
         "import pickle, sys\n"
         "question = pickle.load(sys.stdin.buffer)\n"
+        "pickle.dump('ready', sys.stdout.buffer)\n"
+        "sys.stdout.buffer.flush()\n"
         "while True:\n"
         "    variant = pickle.load(sys.stdin.buffer)\n"
         "    pickle.dump(-question * variant, sys.stdout.buffer)\n"
@@ -60,4 +62,18 @@ def test_results_of_the_second_process_are_used(monkeypatch: pytest.MonkeyPatch)
         done = tracers.trace(MANY, lambda *_: None)
     assert {abs(value) for value in done.values()} == {2 * number for number in MANY}
     assert any(value < 0 for value in done.values())
+    assert tracers.events == []
+
+
+def test_a_process_that_is_not_ready_yet_takes_nothing_and_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = subprocess.Popen
+    monkeypatch.setattr(tracing.os, "sched_getaffinity", lambda _pid: {0, 1})
+    monkeypatch.setattr(
+        tracing.subprocess,
+        "Popen",
+        lambda command, **settings: start([command[0], "-c", "import time; time.sleep(60)"], **settings),
+    )
+    with Tracers(2, double, second_process=True, expected=WORTH_IT) as tracers:
+        assert tracers.trace([1, 3], lambda *_: None) == {1: 2, 3: 6}
+        assert tracers.trace([4, 5], lambda *_: None) == {4: 8, 5: 10}
     assert tracers.events == []

@@ -6,7 +6,8 @@ import pytest
 from transformers import BartConfig, BertConfig, T5Config, T5Gemma2Config, T5GemmaConfig
 
 from seqfit.planning.candidates import build_variant
-from seqfit.planning.search import PlanRequest, trace_variant
+from seqfit.planning.placement import PlanRequest
+from seqfit.planning.search import trace_variant
 from seqfit.planning.step_model import count_layers
 from seqfit.strategy.schema import Strategy
 

@@ -30,15 +30,15 @@ def test_lossless_strategies_come_before_lossy_ones() -> None:
     ]
     assert labels[:3] == recompute
     assert len(labels) == 6
-    assert all("adafactor" in label for label in labels[3:])
+    assert all("Adafactor" in label for label in labels[3:])
 
 
 def test_lossy_strategies_are_tried_one_at_a_time() -> None:
     variants, _ = make_variants("adafactor", "8bit", "lora", "freeze", fixed={"recompute": "none"})
     assert labels_of(variants) == [
         "fp32",
-        "fp32, optimizer adafactor",
-        "fp32, optimizer 8bit",
+        "fp32, Adafactor",
+        "fp32, 8-bit AdamW",
         "fp32, frozen embeddings",
         "fp32, LoRA of rank 16",
     ]
@@ -47,7 +47,7 @@ def test_lossy_strategies_are_tried_one_at_a_time() -> None:
 
 def test_a_fixed_field_is_not_varied() -> None:
     variants, _ = make_variants("adafactor", "8bit", fixed={"optimizer": "8bit", "recompute": "blocks"})
-    assert labels_of(variants) == ["fp32, optimizer 8bit, gradient checkpointing (every block)"]
+    assert labels_of(variants) == ["fp32, 8-bit AdamW, gradient checkpointing (every block)"]
 
 
 def test_short_texts_on_a_gpu_are_tried_with_both_kinds_of_attention() -> None:
@@ -58,7 +58,10 @@ def test_short_texts_on_a_gpu_are_tried_with_both_kinds_of_attention() -> None:
 def test_the_plainest_and_the_leanest_strategy_are_tried_with_a_trimmed_vocabulary() -> None:
     variants, _ = make_variants("trim", kept_tokens=100)
     trimmed = [variant.label for variant in variants if variant.vocabulary == 100]
-    assert trimmed == ["fp32, trimmed vocabulary", "fp32, gradient checkpointing (every block), trimmed vocabulary"]
+    assert trimmed == [
+        "fp32, trimmed vocabulary (100 tokens)",
+        "fp32, gradient checkpointing (every block), trimmed vocabulary (100 tokens)",
+    ]
 
 
 def test_what_is_not_tried_has_a_reason() -> None:
