@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MEMORY, TIME = "memory", "time"
-ONE_CARD, SEVERAL_GPUS, CPU, CALIBRATED_CPU = "one GPU", "several GPUs", "CPU", "calibrated CPU"
+ONE_CARD, SEVERAL_GPUS, SOME_CPU, CALIBRATED_CPU = "one GPU", "several GPUs", "CPU", "calibrated CPU"
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,17 @@ class ErrorBound:
 BOUNDS = {
     (MEMORY, ONE_CARD): ErrorBound(0.062, "22 published peaks, benchmarks/published_memory"),
     (MEMORY, SEVERAL_GPUS): ErrorBound(0.09, "10 published peaks of DDP, benchmarks/published_memory"),
-    (MEMORY, CPU): ErrorBound(0.017, "33 steps of small models, benchmarks/planned_memory"),
+    (MEMORY, SOME_CPU): ErrorBound(0.017, "33 steps of small models, benchmarks/planned_memory"),
     (TIME, ONE_CARD): ErrorBound(0.212, "57 published speeds, benchmarks/published_speed"),
     (TIME, SEVERAL_GPUS): ErrorBound(0.269, "12 published speeds of DDP, benchmarks/published_speed"),
     (TIME, CALIBRATED_CPU): ErrorBound(0.142, "12 steps after a calibration, benchmarks/planned_time"),
-    (TIME, CPU): ErrorBound(0.5, "assumed: the CPU is not calibrated, see seqfit plan --calibrate"),
+    (TIME, SOME_CPU): ErrorBound(0.5, "assumed: the CPU is not calibrated, see seqfit plan --calibrate"),
 }
 
 
 def find_bound(quantity: str, device: str) -> ErrorBound:
     """Memory of a CPU does not depend on its calibration."""
-    return BOUNDS.get((quantity, device)) or BOUNDS[quantity, CPU]
+    return BOUNDS.get((quantity, device)) or BOUNDS[quantity, SOME_CPU]
 
 
 def find_range(predicted: float, error: float) -> tuple[float, float]:

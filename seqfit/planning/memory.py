@@ -51,6 +51,7 @@ class Memory:
     context_bytes: int
     parts: dict[str, int]  # category -> bytes at the peak, as allocated
     out_of_memory: AllocationFailed | None = None  # the first allocation that does not fit the capacity
+    cache_releases: int = 0  # how often the allocator returned cached memory for want of capacity
 
     @property
     def total_bytes(self) -> int:
@@ -74,7 +75,12 @@ def measure_steps(
     room = None if capacity_bytes is None else max(capacity_bytes - context_bytes, 0)
     replayed = replay(list_requests(steps, rules.workspace_bytes), room)
     return Memory(
-        replayed.peak_allocated_bytes, replayed.peak_reserved_bytes, context_bytes, parts, replayed.out_of_memory
+        replayed.peak_allocated_bytes,
+        replayed.peak_reserved_bytes,
+        context_bytes,
+        parts,
+        replayed.out_of_memory,
+        replayed.cache_releases,
     )
 
 

@@ -17,7 +17,16 @@ from seqfit.data import Loader, PreparedData, prepare_data
 from seqfit.errors import ModelError, PlanError
 from seqfit.model import ModelConfig, build_text_encoder, family_of, load_position_limit, load_tokenizer
 from seqfit.parallel import padding_limits
-from seqfit.planning.bounds import CALIBRATED_CPU, CPU, MEMORY, ONE_CARD, SEVERAL_GPUS, TIME, ErrorBound, find_bound
+from seqfit.planning.bounds import (
+    CALIBRATED_CPU,
+    MEMORY,
+    ONE_CARD,
+    SEVERAL_GPUS,
+    SOME_CPU,
+    TIME,
+    ErrorBound,
+    find_bound,
+)
 from seqfit.planning.candidates import Variant, list_layouts
 from seqfit.planning.cluster import ONE_GPU, GpuLayout
 from seqfit.planning.evaluation_cost import Evaluations
@@ -312,7 +321,7 @@ def _describe_needs(request: PlanRequest, variant: Variant) -> str:
 def _find_bounds(target: Target, count: int) -> tuple[ErrorBound, ErrorBound]:
     """Of memory and of time."""
     if target.kind == "cpu":
-        return find_bound(MEMORY, CPU), find_bound(TIME, CPU if load_rates("cpu") is None else CALIBRATED_CPU)
+        return find_bound(MEMORY, SOME_CPU), find_bound(TIME, SOME_CPU if load_rates("cpu") is None else CALIBRATED_CPU)
     place = SEVERAL_GPUS if count > 1 else ONE_CARD
     return find_bound(MEMORY, place), find_bound(TIME, place)
 

@@ -14,10 +14,10 @@ from benchmarks.published_speed.rows import list_counted, read_rows
 from seqfit.planning.bounds import (
     BOUNDS,
     CALIBRATED_CPU,
-    CPU,
     MEMORY,
     ONE_CARD,
     SEVERAL_GPUS,
+    SOME_CPU,
     TIME,
     find_bound,
     find_range,
@@ -55,14 +55,14 @@ def read_errors(kind: tuple[str, str]) -> list[float]:
         return list(read_speeds(several=kind[1] == SEVERAL_GPUS))
     if kind[1] in (ONE_CARD, SEVERAL_GPUS):
         return [error for where, error in read_peaks() if where == kind[1]]
-    if kind == (MEMORY, CPU):
+    if kind == (MEMORY, SOME_CPU):
         rows = [row for row in read_results("planned_memory/results/*.jsonl") if "predicted_bytes" in row]
         return [(row["predicted_bytes"] + row["before_bytes"]) / row["resident_bytes"] - 1 for row in rows]
     rows = [row for row in read_results("planned_time/results/steps.jsonl") if "predicted_seconds" in row]
     return [row["predicted_seconds"] / row["measured_seconds"] - 1 for row in rows]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in BOUNDS if kind != (TIME, CPU)])  # nothing measured that one
+@pytest.mark.parametrize("kind", [kind for kind in BOUNDS if kind != (TIME, SOME_CPU)])  # nothing measured that one
 def test_nine_in_ten_predictions_were_within_the_error(kind: tuple[str, str]) -> None:
     errors = sorted(map(abs, read_errors(kind)))
     seen = errors[math.ceil(0.9 * len(errors)) - 1]
@@ -76,5 +76,5 @@ def test_a_range_holds_what_errs_by_the_bound() -> None:
 
 
 def test_memory_of_a_cpu_does_not_depend_on_its_calibration() -> None:
-    assert find_bound(MEMORY, CALIBRATED_CPU) == find_bound(MEMORY, CPU)
-    assert find_bound(TIME, CALIBRATED_CPU) != find_bound(TIME, CPU)
+    assert find_bound(MEMORY, CALIBRATED_CPU) == find_bound(MEMORY, SOME_CPU)
+    assert find_bound(TIME, CALIBRATED_CPU) != find_bound(TIME, SOME_CPU)

@@ -12,7 +12,7 @@ from seqfit.conversion import ScriptSettings
 from seqfit.hardware.cards import find_card
 from seqfit.model.load import ModelConfig
 from seqfit.planning.placement import PlanRequest
-from seqfit.planning.report import PlanReport, ScriptPlan
+from seqfit.planning.report import PlannedStrategy, PlanReport, ScriptPlan
 from seqfit.planning.script_prediction import predict_script
 from seqfit.planning.shape import Workload, assume_workload
 from seqfit.planning.target import card_target
@@ -185,7 +185,8 @@ def test_targets_of_one_kind_are_traced_once(make_request: Make, recipe: Recipe)
 
 def test_a_plan_with_a_script_is_stored_and_read_again(predict: Predict) -> None:
     script = predict(2, **WIDE)
-    report = PlanReport("GPU", "gpu", 1, 1.0, 1, "", None, None, None, [], [], [], [], script=script)
+    row = PlannedStrategy("fp32", "one GPU", 512, 1.0, 2, 1.0, fits=False, overrides=[])
+    report = PlanReport("GPU", "gpu", 1, 1.0, 1, "", None, None, None, [row], [], [], [], script=script)
     assert PlanReport.from_json(report.to_json()) == report
 
 
