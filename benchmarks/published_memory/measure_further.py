@@ -16,12 +16,9 @@ import math
 import statistics
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import torch
-from transformers import PreTrainedModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchmarks` can be imported as a script, too
 
@@ -29,7 +26,6 @@ from benchmarks.engine.table import update_readme
 from benchmarks.published_memory.further import FURTHER_MODELS, FurtherRow, read_further
 from benchmarks.published_memory.rows import Step
 from seqfit.model import find_blocks
-from seqfit.model.load import ModelConfig
 from seqfit.planning.cluster import ONE_GPU
 from seqfit.planning.device_rules import rules_for
 from seqfit.planning.fake_step import FakeStep, StepSpec, build_meta_model
@@ -71,14 +67,6 @@ def main() -> None:
     update_readme(HERE / "README.md", table, MARK)
 
 
-@dataclass(frozen=True)
-class _HalfConfig(ModelConfig):
-    """A model whose weights are in 16 bits."""
-
-    def build(self, recipe: ModelRecipe) -> PreTrainedModel:
-        return super().build(recipe).to(torch.bfloat16)
-
-
 def predict_bytes(row: FurtherRow) -> int:
     """The figure that the source measured."""
     step = row.step
@@ -110,8 +98,6 @@ def find_change(tape: Tape, spec: StepSpec, shape: Shape, row: FurtherRow) -> in
 def _build_spec(row: FurtherRow, step: Step) -> StepSpec:
     """Padded batches, eager attention and all logits at once: what ran then."""
     config = FURTHER_MODELS[step.model]
-    if row.weights_in_16_bits:
-        config = _HalfConfig(config.config, config.raw, config.auto)
     kind = "text-to-text" if config.config.is_encoder_decoder else "classifier"
     strategy = {
         "batching": "padded",
@@ -127,6 +113,7 @@ def _build_spec(row: FurtherRow, step: Step) -> StepSpec:
         strategy=Strategy.model_validate(strategy),
         precision=step.precision,
         rules=rules_for("gpu", torch_version=step.source.torch_version),
+        weights="bfloat16" if row.weights_in_16_bits else "float32",
     )
 
 

@@ -12,7 +12,8 @@ from seqfit.cli.main import COMMANDS, main
 RECIPES = ("validate", "show", "profile", "scale", "compare", "prefetch", "submit")
 DATA = ("data", "train", "plan")
 RUNS = ("evaluate", "predict", "report", "status", "logs", "cancel")
-NO_SUCH_WORD = {"ls", "cp", "schema", "doctor", "trim", "convert", "track"}  # track takes runs, and needs --to
+# track takes runs, and needs --to
+NO_SUCH_WORD = {"ls", "cp", "schema", "doctor", "trim", "convert", "track", "calibration"}
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +56,7 @@ def test_a_script_is_converted_first(command: str, capsys: pytest.CaptureFixture
 
 
 def test_a_plan_takes_a_script_with_a_trainer(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my.py").write_text("print('no training here')\n")
     assert "'my.py' has no Trainer" in refuse(["plan", "my.py"], capsys)
 
 

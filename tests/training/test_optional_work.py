@@ -68,13 +68,13 @@ def never_in_time(*_: Any, **__: Any) -> Any:
 
 
 def damage_stored(patch: Patch) -> None:
-    folder = Path(os.environ["SEQFIT_CACHE"]) / "predictions"
     real = prediction.plan_key
 
     def store_damaged(*given: Any) -> str:
         key = real(*given)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{key}.json").write_text('{"strategy": nu')
+        stored = prediction._STORED.path(key)
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        stored.write_text('{"strategy": nu')
         return key
 
     patch.setattr(prediction, "plan_key", store_damaged)
@@ -88,7 +88,7 @@ def fill_the_cache(patch: Patch) -> None:
     real = os.replace
 
     def replace(draft: Any, path: Any) -> None:
-        if "predictions" in Path(path).parts:
+        if Path(path).parent == prediction._STORED.path("any").parent:
             raise OSError(28, "No space left on device")
         real(draft, path)
 
