@@ -364,7 +364,8 @@ def command(
         Path | None,
         Option(
             metavar="FILE",
-            help="Also write an HTML page with a timeline of a step's memory, such as plan.html (default: only print).",
+            help="Also write an HTML page with sliders for batch and lengths and a timeline of a step's memory, "
+            "such as plan.html (default: only print).",
         ),
     ] = None,
     calibrate: Annotated[
@@ -384,7 +385,7 @@ def command(
         print_run_figures([*([recipe] if recipe else []), *(overrides or ())], as_json=as_json)
         return
     from seqfit.inspection import read_given
-    from seqfit.planning import calibrations, plan_for_gpus
+    from seqfit.planning import calibrations, export_page_model, plan_for_gpus
 
     if calibrate:
         with progress_bar() as progress:
@@ -404,29 +405,35 @@ def command(
     _check_counts({"batch": batch, "rows": rows, **options})
     further, changed_options = _read_changes(what_if or [], options)
     _check_counts(changed_options)
-    names = _list_gpus(
-        gpu or [], all_gpus=all_gpus, one_only={"--what-if": what_if, "--html": html, "--explain": explain}
-    )
+    names = _list_gpus(gpu or [], all_gpus=all_gpus, one_only={"--what-if": what_if, "--explain": explain})
     prices = _read_prices(price or [], names)
     stated = {"train.batch_examples": batch, "train.optimizer.name": optimizer, "train.epochs": epochs}
+    typed = [*([] if recipe is None else [recipe]), *(overrides or ())]
     overrides = [*(f"{name}={value}" for name, value in stated.items() if value is not None), *(overrides or ())]
     given = read_given(recipe, overrides, data=data, task=task, model=model, command="plan")
     for note in () if given.without_data else given.notes:
         typer.echo(f"guessed: {note}", err=as_json)
     for note in dict.fromkeys(_read_notes(names)):
         typer.echo(note, err=as_json)
+    traces: dict[Any, Any] = {}
     with progress_bar() as progress:
-        reports = plan_for_gpus(given, names, progress=progress, announce=_print_early, **options)
+        reports = plan_for_gpus(given, names, progress=progress, announce=_print_early, traces=traces, **options)
         changed = None
         if what_if:
             again = replace(given, overrides=(*given.overrides, *further))
             changed = plan_for_gpus(again, names, progress=progress, **changed_options)[0]
+        if html is not None:
+            page_options = {name: value for name, value in options.items() if name != "gpus"}
+            page_model = export_page_model(given, names, progress=progress, traces=traces, **page_options)
     if all_gpus:
         reports.sort(key=lambda report: (report.total_seconds, -report.capacity_bytes))
     if html is not None:
-        from seqfit.reporting import write_plan_page
+        from seqfit.reporting import show_sliders, write_plan_page
 
-        write_plan_page(reports[0], html)
+        flags = {"--data": data, "--task": task, "--model": model, "--optimizer": optimizer, "--epochs": epochs}
+        argv = [*typed, *(text for name, value in flags.items() if value is not None for text in (name, str(value)))]
+        sliders = show_sliders(page_model, " ".join(map(quote, ["seqfit", "plan", *argv])), (prices or [None])[0])
+        write_plan_page(reports, html, sliders)
     if as_json:
         shown: Any = reports[0].to_json() if len(reports) == 1 else [report.to_json() for report in reports]
         shown = shown if changed is None else {"plan": shown, "what_if": changed.to_json()}

@@ -1,13 +1,13 @@
 """What a browser needs to plan by itself: the polynomials of each strategy, without a server and without Python.
 
 In: a recipe and targets. Out: plain values for a page, whose script (`reporting/assets/plan_model.js`) does what
-`search` does on one GPU: sizes and seconds for any batch and lengths, micro-batches that fit, a replay of the allocator.
+`search` does on one GPU: bytes and seconds at any batch and lengths, micro-batches that fit, a replay of the allocator.
 
     block 7: 4 * (tokens of all examples)                       one row of the blocks: [1, 4]
     allocate row 7, allocate row 9, free the one before last    events 7, 9, -2
 
 All texts have the same length there, as in a plan without data. A template holds for one path through the model, so
-lengths are limited to those that take the same path as the plan's own; beyond them the page says that it does not know.
+lengths are multiples of 8 that take the same path as the plan's own; others the page does not know, and says so.
 Evaluations are traced at three lengths of each side, with parabolas between them.
 """
 
@@ -27,6 +27,7 @@ from seqfit.kernels import CHUNK_BYTES, LEAST_CHUNK_ROWS, WHOLE_SEGMENT_TOKENS, 
 from seqfit.model import family_of
 from seqfit.parallel import build_rule
 from seqfit.planning.candidates import Variant, build_stated_variant, is_refinement
+from seqfit.planning.device_rules import SORTED_ROWS
 from seqfit.planning.evaluation_work import ASSUMED_ROWS, ASSUMED_SHARE
 from seqfit.planning.exploration import EQUALLY_FAST, WORTH_MORE, Traces
 from seqfit.planning.placement import HOST_BYTES, LARGEST_BUDGET, MARGIN, SMALLEST_BUDGET, PlanRequest, find_evaluation
@@ -34,7 +35,7 @@ from seqfit.planning.report import AssumedLengths
 from seqfit.planning.request import PLANNED_ROWS, build_request, choose_precision_name, find_bounds, show_value
 from seqfit.planning.search import MOST_VERIFIED, list_request_variants, trace_variant
 from seqfit.planning.second_process import Tracers
-from seqfit.planning.shape import Paths, Regime, find_regime, uniform
+from seqfit.planning.shape import ALIGNMENT, Paths, Regime, Shape, choose_traced, count_loss_rows, find_regime, uniform
 from seqfit.planning.step_model import RegimeModel, StepModel, count_layers
 from seqfit.planning.tape import GIVEN, GRADIENTS, KINDS, STATE, WEIGHTS
 from seqfit.planning.target import Target
@@ -45,7 +46,6 @@ from seqfit.strategy import load_strategy
 
 _LONGEST = 4096  # tokens of a slider, where the model has positions for them
 _LARGEST_BATCH = 512
-_SHORTEST = 8  # tokens of which evaluations are traced
 _Matrix = npt.NDArray[np.float64]
 _Range = tuple[int, int]  # both ends included
 
@@ -62,26 +62,31 @@ class _Exporter:
     def __init__(
         self, recipe: Recipe, targets: Sequence[Target], assumed: AssumedLengths, traces: Traces, progress: Progress
     ) -> None:
-        self._recipe, self._targets, self._traces, self._progress = recipe, targets, traces, progress
+        self._recipe, self._targets, self._progress = recipe, targets, progress
         given = build_request(recipe, targets[0], assumed)
         workload = given.workload
         self._is_classifier = workload.is_classifier
         self._with_data = not assumed.without_data
-        self._source = int(workload.source_lengths.max())
-        self._target = int(workload.target_lengths.max())
+        lengths = workload.source_lengths, workload.target_lengths
+        is_aligned = assumed.without_data and all(int(each.max()) % ALIGNMENT == 0 for each in lengths)
+        self._traces = traces if is_aligned else {}
+        self._source = _align(int(workload.source_lengths.max()))
+        self._target = _align(int(workload.target_lengths.max()))
         self._rows = assumed.rows or (PLANNED_ROWS if assumed.without_data else len(workload.source_lengths))
         self._steps_are_stated = assumed.rows is None and recipe.train.steps is not None
         self._batch = max(len(step) for step in workload.steps)
+        self._is_complete = True
         self._requests = [self._request(target, self._source, self._target) for target in targets]
         limit = family_of(given.model_config.config).max_positions(given.model_config.config)
-        self._limit = min(_LONGEST if limit is None else limit, _LONGEST)
+        self._limit = min(_LONGEST if limit is None else limit, _LONGEST) // ALIGNMENT * ALIGNMENT
+        self._source, self._target = min(self._source, self._limit), min(self._target, self._limit)
 
     def export(self) -> dict[str, Any]:
         groups = self._group()
         variants: dict[tuple[int, Variant], int] = {}  # of each group, numbered
         lists: list[list[int]] = []
         for request, group in zip(self._requests, groups, strict=True):
-            keys = [(group, variant) for variant in _list_lossless(request, self._recipe)]
+            keys = [(group, variant) for variant in self._choose(request)]
             lists.append([variants.setdefault(key, len(variants)) for key in keys])
         models = self._trace(list(variants), groups)
         ranges = self._find_ranges(list(models.values()))
@@ -96,6 +101,7 @@ class _Exporter:
             "start": {"batch": self._batch, "source": self._source, "target": self._target},
             "ranges": {"batch": (1, max(_LARGEST_BATCH, self._batch)), "source": ranges[0], "target": ranges[1]},
             "has_data": self._with_data,
+            "is_complete": self._is_complete,
             "is_classifier": self._is_classifier,
             "training": self._describe_training(),
             "rules": _describe_rules(),
@@ -107,6 +113,18 @@ class _Exporter:
             "evaluations": {f"{group} {name}": found for (group, name), found in evaluations.items() if found},
         }
 
+    def _choose(self, request: PlanRequest) -> list[Variant]:
+        """What is rarely worth its traces is left out of large models where the search did not need it either."""
+        is_large = count_layers(request.model_config.config) >= 12
+        kept = []
+        for variant in _list_lossless(request, self._recipe):
+            is_traced = any(known == variant for _, known in self._traces)
+            if not is_large or is_traced or ("attention", "blockwise") not in variant.fields:
+                kept.append(variant)
+            else:
+                self._is_complete = False
+        return kept
+
     def _request(self, target: Target, source: int, longest_target: int) -> PlanRequest:
         """Of texts of these lengths."""
         lengths = AssumedLengths(source, longest_target or None, without_data=True, rows=self._rows)
@@ -117,14 +135,18 @@ class _Exporter:
         rules = [replace(target.rules, workspace_bytes=0) for target in self._targets]
         return [rules.index(one) for one in rules]
 
-    def _trace(self, wanted: Sequence[tuple[int, Variant]], groups: Sequence[int]) -> dict[tuple[int, Variant], StepModel]:
+    def _trace(
+        self, wanted: Sequence[tuple[int, Variant]], groups: Sequence[int]
+    ) -> dict[tuple[int, Variant], StepModel]:
         models = {}
         for group in dict.fromkeys(groups):
             of_group = {target.rules for target, own in zip(self._targets, groups, strict=True) if own == group}
             variants = [variant for own, variant in wanted if own == group]
             missing = []
             for variant in variants:
-                known = next((self._traces[rules, variant] for rules in of_group if (rules, variant) in self._traces), None)
+                known = next(
+                    (self._traces[rules, variant] for rules in of_group if (rules, variant) in self._traces), None
+                )
                 if known is None:
                     missing.append(variant)
                 else:
@@ -144,33 +166,29 @@ class _Exporter:
 
     def _find_ranges(self, models: Sequence[StepModel]) -> tuple[_Range, _Range]:
         """Of the source and of the target, in which every strategy takes the path that it takes at their start."""
-        paths = {model.find_model(self._shape(2, model))[1] for model in models}
-        packed = {model.batching == "packed" for model in models}
+        kinds = {(model.find_model(self._shape(model))[1], model.batching == "packed") for model in models}
 
         def is_alike(source: int, target: int) -> bool:
-            return all(
-                _find_path(source, target, one, is_packed=how) == _find_path(self._source, self._target, one, is_packed=how)
-                for one in paths
-                for how in packed
-            )
+            own = ((source, target), (self._source, self._target))
+            found = [[_find_paths(*lengths, *kind) for kind in kinds] for lengths in own]
+            return found[0] == found[1]
 
-        sources = [length for length in range(1, self._limit + 1) if is_alike(length, self._target)]
+        lengths = range(ALIGNMENT, self._limit + 1, ALIGNMENT)
+        sources = [length for length in lengths if is_alike(length, self._target)]
         if self._is_classifier:
             return (min(sources), max(sources)), (0, 0)
         ends = min(sources), max(sources)
-        targets = [length for length in range(1, self._limit + 1) if all(is_alike(end, length) for end in ends)]
+        targets = [length for length in lengths if all(is_alike(end, length) for end in ends)]
         return ends, (min(targets), max(targets))
 
-    def _shape(self, examples: int, model: StepModel) -> Any:
+    def _shape(self, model: StepModel) -> Shape:
+        """Of two examples: what holds for them also holds for one, but not the other way round."""
         target = None if self._is_classifier else self._target
-        return uniform(examples, self._source, target, packed=model.batching == "packed")
+        return uniform(2, self._source, target, packed=model.batching == "packed")
 
     def _describe_variant(self, variant: Variant, group: int, model: StepModel) -> dict[str, Any]:
-        templates, paths = {}, Paths(0)
-        for examples in (1, 2):
-            shape = self._shape(examples, model)
-            regime_model, paths = model.find_model(shape)
-            templates[_name_regime(find_regime(shape, paths))] = _describe_template(regime_model)
+        shape = self._shape(model)
+        regime_model, paths = model.find_model(shape)
         self._done += 1
         self._progress("tracing for the page", self._done, self._whole)
         strategy, request = variant.strategy, self._requests[group]
@@ -189,7 +207,8 @@ class _Exporter:
             "chunked_vocabulary": paths.chunked_vocabulary,
             "gradient_bytes": model.gradient_bytes,
             "lasting_bytes": sum(model.lasting_bytes.values()),
-            "templates": templates,
+            "regime": _name_regime(find_regime(shape, paths)),
+            "template": _describe_template(regime_model),
         }
 
     def _describe_training(self) -> dict[str, Any]:
@@ -263,22 +282,35 @@ def _has_precision(target: Target, precision: str) -> bool:
     return precision != "bf16" or target.kind == "cpu" or target.has_bf16
 
 
-def _find_path(source: int, target: int, paths: Paths, *, is_packed: bool) -> str:
-    shape = uniform(2, source, target or None, packed=is_packed)
-    return _name_regime(find_regime(shape, paths))
+def _find_paths(source: int, target: int, paths: Paths, is_packed: bool) -> list[Any]:
+    """What decides which operations the traced shapes run: regime, loss in one chunk, sorted rows of embeddings."""
+    found: list[Any] = []
+    for shape in choose_traced(uniform(2, source, target or None, packed=is_packed), paths):
+        targets = sum(shape.targets or ())
+        is_one_chunk = count_loss_rows(shape, paths) in (0, targets)
+        found.append(
+            [find_regime(shape, paths), is_one_chunk, *(rows > SORTED_ROWS for rows in (sum(shape.sources), targets))]
+        )
+    return found
 
 
 def _name_regime(regime: Regime) -> str:
     """As the page's script builds it."""
-    how = "packed" if regime.packed else "padded"
-    paths = (regime.encoder, regime.decoder, regime.cross)
-    return "|".join([how, "one" if regime.is_one else "more", *(path or "" for path in paths)])
+    return "|".join(
+        [
+            "packed" if regime.packed else "padded",
+            *(path or "" for path in (regime.encoder, regime.decoder, regime.cross)),
+        ]
+    )
+
+
+def _align(length: int) -> int:
+    return -(-length // ALIGNMENT) * ALIGNMENT
 
 
 def _spread(ends: _Range) -> list[int]:
-    """Three lengths, the shortest ones left out, because their passes are bound by launches."""
-    least, most = min(max(ends[0], _SHORTEST), ends[1]), ends[1]
-    return sorted({least, (least + most) // 2, most})
+    """Three lengths."""
+    return sorted({ends[0], _align((ends[0] + ends[1]) // 2), ends[1]})
 
 
 def _describe_rates(rates: Rates) -> dict[str, Any]:
@@ -310,6 +342,7 @@ def _describe_rules() -> dict[str, Any]:
         "block_rows": count_block_rows(WHOLE_SEGMENT_TOKENS + 1),
         "kinds": KINDS,
         "dense": DENSE,
+        "alignment": ALIGNMENT,
     }
 
 
@@ -319,8 +352,10 @@ def _describe_template(regime_model: RegimeModel) -> dict[str, Any]:
     lasting = [WEIGHTS, GRADIENTS, STATE]
     facts = np.array(
         [
-            [lasting.index(block.category) if block.kernel == GIVEN and block.category in lasting else -1]
-            + [block.category == GRADIENTS]
+            (
+                lasting.index(block.category) if block.kernel == GIVEN and block.category in lasting else -1,
+                block.category == GRADIENTS,
+            )
             for block in tape.blocks
         ],
         dtype=np.float64,

@@ -81,6 +81,7 @@ def make_plans(
     *,
     script: ScriptSettings | None = None,
     what_ifs: bool = False,
+    traces: Traces | None = None,
 ) -> Iterator[PlanReport]:
     """One for each target; what runs alike on several of them is traced once. `what_ifs`: also what is not allowed.
 
@@ -88,7 +89,8 @@ def make_plans(
     which the recipe was converted from, is predicted as it is before anything else.
     """
     stated = None if recipe.strategy is None else load_strategy(recipe)
-    request, traces, script_traces = None, Traces(), ScriptTraces()
+    traces = Traces() if traces is None else traces
+    request, script_traces = None, ScriptTraces()
     for target in targets:
         if stated is not None and target.count == 1:
             check_processes(stated, 1)

@@ -158,7 +158,7 @@ Use = Literal[
 ]
 _OWN_SCRIPT: dict[Use, str | None] = {"read": None, "watch": "live.js", "export": "export.js"}
 _DIGITS = 6  # of numbers in charts; all sixteen would double the page
-_COPIED = re.compile(r'<(pre|code) class="copy">.*?</\1>', re.DOTALL)
+_COPIED = re.compile(r'<(pre|code) class="copy[^"]*">.*?</\1>', re.DOTALL)
 
 
 def figure(
@@ -188,23 +188,23 @@ def figures(drawn: Sequence[Html]) -> Html:
     return element("div", *drawn, class_="figures")
 
 
-def render_page(title: str, parts: Sequence[Html], *, use: Use = "read") -> str:
+def render_page(title: str, parts: Sequence[Html], *, use: Use = "read", scripts: Sequence[str] = ()) -> str:
+    """`scripts`: assets of its own, behind those of every page."""
     body = render_parts(parts)
-    theme, scripts = _asset("theme.js"), [_asset("page.js")]
+    theme, used = _asset("theme.js"), [_asset("page.js")]
     own = _OWN_SCRIPT[use]
     if own is not None or '<div class="plot"' in body:  # a live page may get figures later
         from plotly.offline import get_plotlyjs
 
-        scripts += [str(get_plotlyjs()), _asset("figures.js")]
-    if own is not None:
-        scripts.append(_asset(own))
+        used += [str(get_plotlyjs()), _asset("figures.js")]
+    used += [_asset(name) for name in ([] if own is None else [own]) + [*scripts]]
     return Template(_asset("page.html")).substitute(
-        policy=_policy([theme, *scripts], use),
+        policy=_policy([theme, *used], use),
         title=element("title", title),
         style=_asset("page.css"),
         theme=theme,
         body=body,
-        scripts="\n".join(f"<script>{script}</script>" for script in scripts),
+        scripts="\n".join(f"<script>{script}</script>" for script in used),
     )
 
 

@@ -47,20 +47,14 @@ function splitBatch(rule, batch, source, target, budget) {
 
 // Which path attention takes, as seqfit/planning/shape.py names it.
 function nameRegime(variant, rules, shape) {
-  const one = shape.examples === 1 ? "one" : "more";
-  if (!shape.packed) return `padded|${one}|||`;
+  if (!shape.packed) return "padded|||";
   const path = (queries, keys) => {
     if (Math.max(queries, keys) <= (variant.blockwise_above ?? Infinity)) return "torch's kernel";
     return queries <= rules.whole_segment_tokens ? "whole segments" : "blocks of queries";
   };
   const { source, target } = shape;
   const decoder = target ? [path(target, target), path(target, source)] : ["", ""];
-  return ["packed", one, path(source, source), ...decoder].join("|");
-}
-
-function findTemplate(variant, rules, shape) {
-  const name = nameRegime(variant, rules, shape);
-  return variant.templates[name] ?? variant.templates[name.replace("|one|", "|more|")] ?? null;
+  return ["packed", path(source, source), ...decoder].join("|");
 }
 
 function band(longest, rules) {
@@ -172,13 +166,13 @@ function tryBudget(model, device, variant, question, budget) {
   const known = new Map();
   for (const examples of new Set(pieces)) {
     const shape = makeShape(variant, examples, source, target);
-    const template = findTemplate(variant, rules, shape);
-    if (template === null) return null;
+    if (nameRegime(variant, rules, shape) !== variant.regime) return null;
+    const { template } = variant;
     prepare(template);
     const terms = listTerms(variant, rules, shape);
     const sizes = sizeRows(template, terms);
     const seconds = partSeconds(template, terms, rates, rules);
-    known.set(examples, { template, sizes, seconds, peak: peakBytes(template, sizes, pieces.length === 1) });
+    known.set(examples, { sizes, seconds, peak: peakBytes(template, sizes, pieces.length === 1) });
   }
   const last = known.get(pieces[0]).seconds;
   let seconds = rates.step_seconds + last[0] + last[2];
@@ -187,7 +181,7 @@ function tryBudget(model, device, variant, question, budget) {
   const evaluation = evaluateRun(model, device, variant, question);
   const evaluationBytes = evaluation === null ? 0 : addOverhead(model, device, variant.lasting_bytes + evaluation.bytes);
   const bytes = Math.max(addOverhead(model, device, peak), evaluationBytes);
-  return { variant, budget, pieces, known, seconds, bytes, evaluation, evaluationBytes };
+  return { variant, template: variant.template, budget, pieces, known, seconds, bytes, evaluation, evaluationBytes };
 }
 
 function addOverhead(model, device, bytes) {
@@ -370,11 +364,10 @@ const [WEIGHTS, GRADIENTS, STATE] = [0, 1, 2];
 
 // Bytes that the process holds after some steps, as `list_requests` in seqfit/planning/memory.py plays them.
 function replay(device, candidate) {
-  const { pieces, known } = candidate;
+  const { pieces, known, template } = candidate;
   const allocator = new Allocator(Math.max(device.capacity_bytes - device.context_bytes, 0));
   const first = known.get(pieces[0]);
-  let { template } = first;
-  let live = new Map();
+  const live = new Map();
   const free = (keep) => {
     for (const [block, held] of live) {
       if (keep && template.blocks[template.rows[block]].is_gradient) continue;
@@ -383,15 +376,11 @@ function replay(device, candidate) {
     }
   };
   const keep = (category) => {
-    for (const row of first.template.rows) {
-      if (first.template.blocks[row].lasts === category && first.sizes[row]) allocator.allocate(first.sizes[row]);
+    for (const row of template.rows) {
+      if (template.blocks[row].lasts === category && first.sizes[row]) allocator.allocate(first.sizes[row]);
     }
   };
   const play = (own, from, to) => {
-    if (own.template !== template) {
-      free(false);
-      template = own.template;
-    }
     const { events, rows, eventBlocks, blocks } = template;
     for (let place = from; place < to; place++) {
       const block = eventBlocks[place], row = rows[block];
@@ -408,7 +397,7 @@ function replay(device, candidate) {
   const played = shorten(pieces);
   for (let step = 0; step < REPLAYED_STEPS; step++) {
     played.forEach((examples, place) => {
-      const own = known.get(examples), { parts, update_from } = own.template;
+      const own = known.get(examples), { parts, update_from } = template;
       const part = Math.min(place, parts.length - 1);
       play(own, parts[part], parts[part + 1] ?? update_from);
       free(true);
@@ -418,7 +407,7 @@ function replay(device, candidate) {
       keep(STATE);
     }
     const last = known.get(played[played.length - 1]);
-    play(last, last.template.update_from, last.template.events.length);
+    play(last, template.update_from, template.events.length);
     free(false);
   }
   return allocator.peak + device.context_bytes;
@@ -572,7 +561,8 @@ function isEqual(one, other) {
 function planFor(model, question) {
   const device = model.devices[question.device];
   const { source, target } = model.ranges;
-  const isInside = (length, [least, most]) => length >= least && length <= most;
+  const { alignment } = model.rules;
+  const isInside = (length, [least, most]) => length >= least && length <= most && length % alignment === 0;
   if (!isInside(question.source, source) || !isInside(question.target, target)) return null;
   const variants = device.variants
     .map((number) => model.variants[number])
