@@ -407,6 +407,7 @@ def command(
     _check_counts(changed_options)
     names = _list_gpus(gpu or [], all_gpus=all_gpus, one_only={"--what-if": what_if, "--explain": explain})
     prices = _read_prices(price or [], names)
+    _check_page(html)
     stated = {"train.batch_examples": batch, "train.optimizer.name": optimizer, "train.epochs": epochs}
     typed = [*([] if recipe is None else [recipe]), *(overrides or ())]
     overrides = [*(f"{name}={value}" for name, value in stated.items() if value is not None), *(overrides or ())]
@@ -489,6 +490,14 @@ def _read_prices(prices: list[float], names: Sequence[str | None]) -> list[float
     if any(price < 0 or not math.isfinite(price) for price in prices):
         raise RecipeError(f"--price is {prices[0]:g}", "a price is a number of 0 or more", "Give it as --price 1.20")
     return prices * len(names) if len(prices) == 1 else prices
+
+
+def _check_page(path: Path | None) -> None:
+    """Before a plan, which takes a while, is made in vain."""
+    if path is None or (path.parent.is_dir() and not path.is_dir()):
+        return
+    what = "a folder" if path.is_dir() else f"in '{path.parent}', which is not a folder"
+    raise PlanError(f"--html is '{path}', {what}", "a page is a file in a folder that exists", "Try --html plan.html")
 
 
 def _read_notes(names: Sequence[str | None]) -> Iterator[str]:

@@ -62,7 +62,14 @@ _CHART = "of a step in one micro-batch, by strategy; the dashed line is what the
 
 
 def _list_notes(model: Mapping[str, Any]) -> list[str]:
-    notes = []
+    ranges = model["ranges"]
+    known = [
+        f"{least:,} to {most:,} {name} tokens" for name, (least, most) in ranges.items() if name != "batch" and most
+    ]
+    notes = [
+        f"Known here: {' and '.join(known)}, in multiples of {model['rules']['alignment']}. Other lengths take other "
+        "paths through the model; a plan for them has a page of its own (--html)."
+    ]
     if model["has_data"]:
         notes.append(
             "It starts with the longest texts of your data, as if all were so long; the plan has their real lengths."

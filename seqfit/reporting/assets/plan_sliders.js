@@ -3,7 +3,7 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const CHART = { width: 720, height: 300, left: 66, right: 14, top: 14, bottom: 40 };
+const CHART = { height: 290, left: 66, right: 14, top: 14, bottom: 40 };
 const CHART_BATCHES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
 
 // ---- quantities as seqfit prints them (seqfit/units.py) ----
@@ -116,6 +116,7 @@ class Sliders {
     this.find("device").addEventListener("change", () => this.offer());
     for (const name of ["precision", "strategy"]) this.find(name).addEventListener("change", () => this.answer());
     this.offer();
+    window.addEventListener("resize", () => this.answer());
   }
 
   find(name) {
@@ -291,12 +292,14 @@ function drawMemory(figure, model, question, plan) {
     });
     return { variant, points: points.filter((point) => point !== null) };
   });
-  const { width, height, left, right, top, bottom } = CHART;
+  const { height, left, right, top, bottom } = CHART;
+  const drawing = figure.querySelector(".drawing");
+  const width = Math.max(260, drawing.clientWidth);
   const highest = 1.35 * Math.max(device.capacity_bytes, shown.bytes);
   const last = Math.log2(batches[batches.length - 1]);
   const x = (batch) => left + (Math.log2(batch) / (last || 1)) * (width - left - right);
   const y = (bytes) => height - bottom - (bytes / highest) * (height - top - bottom);
-  const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
+  const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img" });
   svg.append(make("title", {}, "Memory of a step in one micro-batch, against the batch"));
   const step = tickStep(highest);
   for (let bytes = 0; bytes < highest; bytes += step) {
@@ -334,7 +337,7 @@ function drawMemory(figure, model, question, plan) {
   dot.className = "dot";
   here.append(dot, "the answer above, in micro-batches");
   legend.append(here);
-  figure.querySelector(".drawing").replaceChildren(svg, legend);
+  drawing.replaceChildren(svg, legend);
 }
 
 function tickStep(highest) {
