@@ -14,7 +14,7 @@ Evaluations are traced at three lengths of each side, with parabolas between the
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from typing import Any
@@ -30,7 +30,15 @@ from seqfit.planning.candidates import Variant, build_stated_variant, is_refinem
 from seqfit.planning.device_rules import SORTED_ROWS
 from seqfit.planning.evaluation_work import ASSUMED_ROWS, ASSUMED_SHARE
 from seqfit.planning.exploration import EQUALLY_FAST, WORTH_MORE, Traces
-from seqfit.planning.placement import HOST_BYTES, LARGEST_BUDGET, MARGIN, SMALLEST_BUDGET, PlanRequest, find_evaluation
+from seqfit.planning.placement import (
+    HOST_BYTES,
+    LARGEST_BUDGET,
+    MARGIN,
+    SMALLEST_BUDGET,
+    PlanRequest,
+    find_evaluation,
+    strip_variant,
+)
 from seqfit.planning.report import AssumedLengths
 from seqfit.planning.request import PLANNED_ROWS, build_request, choose_precision_name, find_bounds, show_value
 from seqfit.planning.search import MOST_VERIFIED, list_request_variants, trace_variant
@@ -46,6 +54,8 @@ from seqfit.strategy import load_strategy
 
 _LONGEST = 4096  # tokens of a slider, where the model has positions for them
 _LARGEST_BATCH = 512
+_MANY_LAYERS = 12  # with fewer, traces take no time
+_POINTS = 9  # pairs of lengths of which evaluations are traced
 _Matrix = npt.NDArray[np.float64]
 _Range = tuple[int, int]  # both ends included
 
@@ -76,10 +86,11 @@ class _Exporter:
         self._steps_are_stated = assumed.rows is None and recipe.train.steps is not None
         self._batch = max(len(step) for step in workload.steps)
         self._is_complete = True
-        self._requests = [self._request(target, self._source, self._target) for target in targets]
         limit = family_of(given.model_config.config).max_positions(given.model_config.config)
         self._limit = min(_LONGEST if limit is None else limit, _LONGEST) // ALIGNMENT * ALIGNMENT
         self._source, self._target = min(self._source, self._limit), min(self._target, self._limit)
+        self._requests = [self._request(target, self._source, self._target) for target in targets]
+        self._done = self._whole = 0  # traces
 
     def export(self) -> dict[str, Any]:
         groups = self._group()
@@ -90,13 +101,13 @@ class _Exporter:
             lists.append([variants.setdefault(key, len(variants)) for key in keys])
         models = self._trace(list(variants), groups)
         ranges = self._find_ranges(list(models.values()))
-        self._done, self._whole = 0, len(variants)
         described = [self._describe_variant(variant, group, models[group, variant]) for group, variant in variants]
-        evaluations: dict[tuple[int, str], dict[str, Any]] = {}
+        evaluated: dict[tuple[int, Variant], dict[str, Any] | None] = {}
         for (group, variant), shown in zip(variants, described, strict=True):
-            shown["evaluation"] = f"{group} {variant.precision}"
-            if (group, variant.precision) not in evaluations:
-                evaluations[group, variant.precision] = self._evaluate(group, groups, variant, ranges)
+            key = group, strip_variant(variant)
+            if key not in evaluated:
+                evaluated[key] = self._evaluate(group, groups, variant, ranges)
+            shown["evaluation"] = list(evaluated).index(key)
         return {
             "start": {"batch": self._batch, "source": self._source, "target": self._target},
             "ranges": {"batch": (1, max(_LARGEST_BATCH, self._batch)), "source": ranges[0], "target": ranges[1]},
@@ -110,12 +121,12 @@ class _Exporter:
                 for number, (target, group, listed) in enumerate(zip(self._targets, groups, lists, strict=True))
             ],
             "variants": described,
-            "evaluations": {f"{group} {name}": found for (group, name), found in evaluations.items() if found},
+            "evaluations": list(evaluated.values()),
         }
 
     def _choose(self, request: PlanRequest) -> list[Variant]:
         """What is rarely worth its traces is left out of large models where the search did not need it either."""
-        is_large = count_layers(request.model_config.config) >= 12
+        is_large = count_layers(request.model_config.config) >= _MANY_LAYERS
         kept = []
         for variant in _list_lossless(request, self._recipe):
             is_traced = any(known == variant for _, known in self._traces)
@@ -151,18 +162,17 @@ class _Exporter:
                     missing.append(variant)
                 else:
                     models[group, variant] = known
-            request, started = self._requests[group], len(variants) - len(missing)
-
-            def advance(*_: object, total: int = len(variants), first: int = started) -> None:
-                nonlocal started
-                started += 1
-                self._progress("tracing for the page", started, max(total, started, first))
-
-            layers = count_layers(request.model_config.config)
-            with Tracers(request, trace_variant, second_process=layers >= 12, expected=len(missing)) as tracers:
-                traced = tracers.trace(missing, advance)
+            self._whole += len(missing) + _POINTS * len(set(map(strip_variant, variants)))
+            request = self._requests[group]
+            is_large = count_layers(request.model_config.config) >= _MANY_LAYERS
+            with Tracers(request, trace_variant, second_process=is_large, expected=len(missing)) as tracers:
+                traced = tracers.trace(missing, self._advance)
             models |= {(group, variant): model for variant, model in traced.items()}
         return models
+
+    def _advance(self, *_: object) -> None:
+        self._done += 1
+        self._progress("tracing for the page", self._done, max(self._done, self._whole))
 
     def _find_ranges(self, models: Sequence[StepModel]) -> tuple[_Range, _Range]:
         """Of the source and of the target, in which every strategy takes the path that it takes at their start."""
@@ -173,13 +183,18 @@ class _Exporter:
             found = [[_find_paths(*lengths, *kind) for kind in kinds] for lengths in own]
             return found[0] == found[1]
 
-        lengths = range(ALIGNMENT, self._limit + 1, ALIGNMENT)
-        sources = [length for length in lengths if is_alike(length, self._target)]
+        def widen(start: int, holds: Callable[[int], bool]) -> _Range:
+            least = most = start
+            while least > ALIGNMENT and holds(least - ALIGNMENT):
+                least -= ALIGNMENT
+            while most + ALIGNMENT <= self._limit and holds(most + ALIGNMENT):
+                most += ALIGNMENT
+            return least, most
+
+        sources = widen(self._source, lambda length: is_alike(length, self._target))
         if self._is_classifier:
-            return (min(sources), max(sources)), (0, 0)
-        ends = min(sources), max(sources)
-        targets = [length for length in lengths if all(is_alike(end, length) for end in ends)]
-        return ends, (min(targets), max(targets))
+            return sources, (0, 0)
+        return sources, widen(self._target, lambda length: all(is_alike(end, length) for end in sources))
 
     def _shape(self, model: StepModel) -> Shape:
         """Of two examples: what holds for them also holds for one, but not the other way round."""
@@ -189,8 +204,6 @@ class _Exporter:
     def _describe_variant(self, variant: Variant, group: int, model: StepModel) -> dict[str, Any]:
         shape = self._shape(model)
         regime_model, paths = model.find_model(shape)
-        self._done += 1
-        self._progress("tracing for the page", self._done, self._whole)
         strategy, request = variant.strategy, self._requests[group]
         rule = build_rule(strategy, model.batching, request.limits)
         fields = strategy.model_dump(exclude_defaults=True, exclude={"name", "micro_batch_tokens"})
@@ -263,6 +276,7 @@ class _Exporter:
             if found is None:
                 return None
             points.append({"source": source, **found.describe(rates)})
+            self._advance()
         tokens, rows, cache_bytes = passes.list_limits(self._recipe.eval.batch_tokens, self._targets[devices[0]].kind)
         limits = {"piece_tokens": tokens, "queued_rows": rows, "queued_bytes": cache_bytes}
         return {"devices": devices, "sources": sources, "targets": targets, "points": points, **limits}

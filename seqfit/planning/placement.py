@@ -132,9 +132,14 @@ def find_evaluation(request: PlanRequest, variant: Variant) -> EvaluationModel |
     """None where a training has none."""
     if request.evaluations is None:
         return None
-    kept = [(name, value) for name, value in variant.fields if name in _EVALUATED or (name, value) == _EAGER]
-    plain = Variant(tuple(kept), variant.precision, variant.vocabulary)
+    plain = strip_variant(variant)
     return request.evaluations.model_of((request.target.rules, plain), lambda: build_spec(request, plain))
+
+
+def strip_variant(variant: Variant) -> Variant:
+    """What an evaluation depends on."""
+    kept = [(name, value) for name, value in variant.fields if name in _EVALUATED or (name, value) == _EAGER]
+    return Variant(tuple(kept), variant.precision, variant.vocabulary)
 
 
 def build_spec(request: PlanRequest, variant: Variant) -> StepSpec:

@@ -55,7 +55,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
     reports = plan_for_gpus(given, GPUS, traces=traces, **LENGTHS)
     model = export_page_model(given, GPUS, traces=traces, **LENGTHS)
     pages = [folder / name for name in ("plan.html", "steps.html")]
-    for page, shown in zip(pages, (model, model | {"evaluations": {}}), strict=True):
+    for page, shown in zip(pages, (model, model | {"evaluations": []}), strict=True):
         write_plan_page(reports, page, show_sliders(shown, "seqfit plan MODEL", price=1.2))
     return Planned(given, traces, model, reports, *pages)
 

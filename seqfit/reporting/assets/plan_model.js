@@ -574,7 +574,7 @@ function planFor(model, question) {
   else search.explore(variants);
   if (search.candidates.length === 0) return null;
   const chosen = search.verify();
-  const each = search.bestOfEach();
+  const each = search.bestOfEach().map((one) => (one.variant === chosen?.variant ? chosen : one));
   const smallest = each.reduce((best, one) => (one.bytes < best.bytes ? one : best));
   const steps = countSteps(model, question);
   const shown = chosen ?? smallest;
