@@ -24,6 +24,8 @@ from seqfit.cli.arguments import OverridesArgument, TaskOption, progress_bar
 from seqfit.cli.predicted_runs import print_run_figures
 from seqfit.errors import PlanError, RecipeError
 from seqfit.hardware import KEPT_AT_MOST, load_cards, read_gpu
+from seqfit.recipe import load_recipe
+from seqfit.strategy import load_strategy
 from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_flops, format_range, format_seconds, format_share
 
@@ -412,6 +414,10 @@ def command(
     typed = [*([] if recipe is None else [recipe]), *(overrides or ())]
     overrides = [*(f"{name}={value}" for name, value in stated.items() if value is not None), *(overrides or ())]
     given = read_given(recipe, overrides, data=data, task=task, model=model, command="plan")
+    again = replace(given, overrides=(*given.overrides, *further))
+    with_changes = load_recipe(again.recipe, again.overrides)  # its mistakes are reported before the first plan is made
+    if with_changes.strategy is not None:
+        load_strategy(with_changes)
     for note in () if given.without_data else given.notes:
         typer.echo(f"guessed: {note}", err=as_json)
     for note in dict.fromkeys(_read_notes(names)):
@@ -421,7 +427,6 @@ def command(
         reports = plan_for_gpus(given, names, progress=progress, announce=_print_early, traces=traces, **options)
         changed = None
         if what_if:
-            again = replace(given, overrides=(*given.overrides, *further))
             changed = plan_for_gpus(again, names, progress=progress, **changed_options)[0]
         if html is not None:
             page_options = {name: value for name, value in options.items() if name != "gpus"}
