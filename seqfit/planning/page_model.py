@@ -43,7 +43,17 @@ from seqfit.planning.report import AssumedLengths
 from seqfit.planning.request import PLANNED_ROWS, build_request, choose_precision_name, find_bounds, show_value
 from seqfit.planning.search import MOST_VERIFIED, list_request_variants, trace_variant
 from seqfit.planning.second_process import Tracers
-from seqfit.planning.shape import ALIGNMENT, Paths, Regime, Shape, choose_traced, count_loss_rows, find_regime, uniform
+from seqfit.planning.shape import (
+    KERNEL,
+    ALIGNMENT,
+    Paths,
+    Regime,
+    Shape,
+    choose_traced,
+    count_loss_rows,
+    find_regime,
+    uniform,
+)
 from seqfit.planning.step_model import RegimeModel, StepModel, count_layers
 from seqfit.planning.tape import GIVEN, GRADIENTS, KINDS, STATE, WEIGHTS
 from seqfit.planning.target import Target
@@ -85,7 +95,6 @@ class _Exporter:
         self._rows = assumed.rows or (PLANNED_ROWS if assumed.without_data else len(workload.source_lengths))
         self._steps_are_stated = assumed.rows is None and recipe.train.steps is not None
         self._batch = max(len(step) for step in workload.steps)
-        self._is_complete = True
         limit = family_of(given.model_config.config).max_positions(given.model_config.config)
         self._limit = min(_LONGEST if limit is None else limit, _LONGEST) // ALIGNMENT * ALIGNMENT
         self._source, self._target = min(self._source, self._limit), min(self._target, self._limit)
@@ -97,7 +106,7 @@ class _Exporter:
         variants: dict[tuple[int, Variant], int] = {}  # of each group, numbered
         lists: list[list[int]] = []
         for request, group in zip(self._requests, groups, strict=True):
-            keys = [(group, variant) for variant in self._choose(request)]
+            keys = [(group, variant) for variant in _list_lossless(request, self._recipe)]
             lists.append([variants.setdefault(key, len(variants)) for key in keys])
         models = self._trace(list(variants), groups)
         ranges = self._find_ranges(list(models.values()))
@@ -112,7 +121,9 @@ class _Exporter:
             "start": {"batch": self._batch, "source": self._source, "target": self._target},
             "ranges": {"batch": (1, max(_LARGEST_BATCH, self._batch)), "source": ranges[0], "target": ranges[1]},
             "has_data": self._with_data,
-            "is_complete": self._is_complete,
+            "is_complete": not any(
+                _is_blockwise(one) for own in self._requests for one in list_request_variants(own)[0]
+            ),
             "is_classifier": self._is_classifier,
             "training": self._describe_training(),
             "rules": _describe_rules(),
@@ -123,18 +134,6 @@ class _Exporter:
             "variants": described,
             "evaluations": list(evaluated.values()),
         }
-
-    def _choose(self, request: PlanRequest) -> list[Variant]:
-        """What is rarely worth its traces is left out of large models where the search did not need it either."""
-        is_large = count_layers(request.model_config.config) >= _MANY_LAYERS
-        kept = []
-        for variant in _list_lossless(request, self._recipe):
-            is_traced = any(known == variant for _, known in self._traces)
-            if not is_large or is_traced or ("attention", "blockwise") not in variant.fields:
-                kept.append(variant)
-            else:
-                self._is_complete = False
-        return kept
 
     def _request(self, target: Target, source: int, longest_target: int) -> PlanRequest:
         """Of texts of these lengths."""
@@ -175,13 +174,17 @@ class _Exporter:
         self._progress("tracing for the page", self._done, max(self._done, self._whole))
 
     def _find_ranges(self, models: Sequence[StepModel]) -> tuple[_Range, _Range]:
-        """Of the source and of the target, in which every strategy takes the path that it takes at their start."""
+        """Of the source and of the target, in which every strategy takes the path that it takes at their start.
+
+        A path with a loop, over segments or over chunks of the loss, is known at these lengths only: what it does is
+        fitted to two shapes, not exact.
+        """
         kinds = {(model.find_model(self._shape(model))[1], model.batching == "packed") for model in models}
 
         def is_alike(source: int, target: int) -> bool:
             own = ((source, target), (self._source, self._target))
             found = [[_find_paths(*lengths, *kind) for kind in kinds] for lengths in own]
-            return found[0] == found[1]
+            return None not in found[0] and found[0] == found[1]
 
         def widen(start: int, holds: Callable[[int], bool]) -> _Range:
             least = most = start
@@ -283,8 +286,11 @@ class _Exporter:
 
 
 def _list_lossless(request: PlanRequest, recipe: Recipe) -> list[Variant]:
-    """The recipe's own strategy and what a search tries on one GPU, without what is lossy besides the precision."""
-    variants = list_request_variants(request)[0]
+    """The recipe's own strategy and what a search tries on one GPU, without what is lossy besides the precision.
+
+    Without blockwise attention of short texts, too: a loop over segments, whose time at other lengths is up to 40% off.
+    """
+    variants = [variant for variant in list_request_variants(request)[0] if not _is_blockwise(variant)]
     if recipe.strategy is not None:
         stated = load_strategy(recipe)
         precision = choose_precision_name(stated, request.target, request.allow)
@@ -292,19 +298,23 @@ def _list_lossless(request: PlanRequest, recipe: Recipe) -> list[Variant]:
     return [variant for variant in dict.fromkeys(variants) if not variant.is_lossy and variant.traced == variant]
 
 
+def _is_blockwise(variant: Variant) -> bool:
+    return ("attention", "blockwise") in variant.fields
+
+
 def _has_precision(target: Target, precision: str) -> bool:
     return precision != "bf16" or target.kind == "cpu" or target.has_bf16
 
 
-def _find_paths(source: int, target: int, paths: Paths, is_packed: bool) -> list[Any]:
-    """What decides which operations the traced shapes run: regime, loss in one chunk, sorted rows of embeddings."""
+def _find_paths(source: int, target: int, paths: Paths, is_packed: bool) -> list[Any] | None:
+    """Of the shapes that are traced for such texts: regimes, and whether embeddings sort their rows. None: with loops."""
     found: list[Any] = []
     for shape in choose_traced(uniform(2, source, target or None, packed=is_packed), paths):
-        targets = sum(shape.targets or ())
-        is_one_chunk = count_loss_rows(shape, paths) in (0, targets)
-        found.append(
-            [find_regime(shape, paths), is_one_chunk, *(rows > SORTED_ROWS for rows in (sum(shape.sources), targets))]
-        )
+        regime, targets = find_regime(shape, paths), sum(shape.targets or ())
+        has_loop = {regime.encoder, regime.decoder, regime.cross} - {None, KERNEL}
+        if has_loop or count_loss_rows(shape, paths) not in (0, targets):
+            return None
+        found.append([regime, *(rows > SORTED_ROWS for rows in (sum(shape.sources), targets))])
     return found
 
 

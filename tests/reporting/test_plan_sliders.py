@@ -118,11 +118,13 @@ def plan_at(planned: Planned, position: dict[str, Any]) -> PlanReport:
     recipe = load_recipe(planned.given.recipe, [f"train.batch_examples={position['batch']}"])
     lengths = AssumedLengths(position["source"], position["target"], without_data=True, rows=LENGTHS["rows"])
     request = build_request(recipe, find_target(GPUS[position["device"]], 1), lengths)
-    variant = position["variant"]
+    variant, fixed = (
+        position["variant"],
+        {"attention": "auto"},
+    )  # the page leaves out blockwise attention of short texts
     if variant is not None:
-        plain = {"recompute": "none", "attention": "auto"}
-        request = replace(request, fixed={**plain, **variant["fields"], "precision": variant["precision"]})
-    request = replace(request, evaluations=None)
+        fixed |= {"recompute": "none", **variant["fields"], "precision": variant["precision"]}
+    request = replace(request, evaluations=None, fixed=fixed)
     return summarise_plan(request, search(request, traces=planned.traces), None)
 
 

@@ -142,6 +142,7 @@ class Sliders {
       slider.setAttribute("aria-valuetext", formatCount(value));
     };
     slider.max = stops.length - 1;
+    slider.disabled = stops.length === 1;
     field.value = this.model.start[name];
     show(this.model.start[name]);
     slider.addEventListener("input", () => {
@@ -249,7 +250,8 @@ class Sliders {
       const [least, most] = this.model.ranges[name];
       const { alignment } = this.model.rules;
       if (question[name] >= least && question[name] <= most && question[name] % alignment === 0) return [];
-      const known = `multiples of ${alignment} from ${formatCount(least)} to ${formatCount(most)} are`;
+      const between = `multiples of ${alignment} from ${formatCount(least)} to ${formatCount(most)} are`;
+      const known = least === most ? `only ${formatCount(most)} is` : between;
       return [`${formatCount(question[name])} ${name} tokens are not known to this page (${known}).`];
     });
     if (found.length === 0) return "This GPU has no such strategy. Choose another one.";
