@@ -44,8 +44,8 @@ from seqfit.planning.request import PLANNED_ROWS, build_request, choose_precisio
 from seqfit.planning.search import MOST_VERIFIED, list_request_variants, trace_variant
 from seqfit.planning.second_process import Tracers
 from seqfit.planning.shape import (
-    KERNEL,
     ALIGNMENT,
+    KERNEL,
     Paths,
     Regime,
     Shape,
@@ -307,7 +307,7 @@ def _has_precision(target: Target, precision: str) -> bool:
 
 
 def _find_paths(source: int, target: int, paths: Paths, is_packed: bool) -> list[Any] | None:
-    """Of the shapes that are traced for such texts: regimes, and whether embeddings sort their rows. None: with loops."""
+    """Of the shapes that are traced for such texts: regimes, and whether embeddings sort rows. None: with loops."""
     found: list[Any] = []
     for shape in choose_traced(uniform(2, source, target or None, packed=is_packed), paths):
         regime, targets = find_regime(shape, paths), sum(shape.targets or ())

@@ -65,8 +65,8 @@ def _list_notes(model: Mapping[str, Any]) -> list[str]:
     lengths = {name: ends for name, ends in model["ranges"].items() if name != "batch" and ends[1]}
     known = [f"{_describe_range(*ends, model['rules']['alignment'])} {name} tokens" for name, ends in lengths.items()]
     notes = [
-        f"Known here: {' and '.join(known)}. Other lengths take other paths through the model; a plan for them has a page "
-        "of its own (--html)."
+        f"Known here: {' and '.join(known)}. Other lengths take other paths through the model; a plan for them has a "
+        "page of its own (--html)."
     ]
     if model["has_data"]:
         notes.append(
