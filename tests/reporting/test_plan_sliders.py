@@ -13,10 +13,13 @@ from transformers import T5Config
 
 from seqfit.inspection import Given, read_given
 from seqfit.planning.exploration import Traces
+from seqfit.planning.placement import PlanRequest
 from seqfit.planning.plan import export_page_model, plan_for_gpus
 from seqfit.planning.report import AssumedLengths, PlanReport
 from seqfit.planning.request import build_request, make_plans, summarise_plan
 from seqfit.planning.search import search
+from seqfit.planning.shape import assume_workload
+from seqfit.planning.step_model import StepModel
 from seqfit.planning.target import find_target
 from seqfit.recipe import load_recipe
 from seqfit.reporting.plan_page import write_plan_page
@@ -29,6 +32,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed; 
 
 GPUS = ["t4", "rtx3090"]
 LENGTHS = {"source_tokens": 128, "target_tokens": 32, "rows": 10_000}
+LENGTHS_ASSUMED = AssumedLengths(128, 32, without_data=True, rows=10_000)
 POSITIONS = 50
 
 
@@ -47,7 +51,7 @@ class Planned:
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
     folder = tmp_path_factory.mktemp("sliders")
-    sizes = {"vocab_size": 2000, "d_model": 256, "d_kv": 32, "d_ff": 512, "num_layers": 2, "num_heads": 8}
+    sizes = {"vocab_size": 512, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 1, "num_heads": 4}
     config = T5Config(**sizes, decoder_start_token_id=0, architectures=["T5ForConditionalGeneration"])
     config.save_pretrained(folder / "model")
     given = read_given(str(folder / "model"), command="plan")
@@ -114,10 +118,11 @@ def draw_positions(model: dict[str, Any], count: int) -> list[dict[str, Any]]:
     return positions
 
 
-def plan_at(planned: Planned, position: dict[str, Any]) -> PlanReport:
-    recipe = load_recipe(planned.given.recipe, [f"train.batch_examples={position['batch']}"])
-    lengths = AssumedLengths(position["source"], position["target"], without_data=True, rows=LENGTHS["rows"])
-    request = build_request(recipe, find_target(GPUS[position["device"]], 1), lengths)
+def plan_at(planned: Planned, request: PlanRequest, position: dict[str, Any]) -> PlanReport:
+    batch = position["batch"]
+    total_steps = round(3 * max(1, LENGTHS["rows"] / batch))
+    workload = assume_workload(batch, position["source"], position["target"], total_steps=total_steps)
+    request = replace(request, target=find_target(GPUS[position["device"]], 1), workload=workload)
     variant, fixed = (
         position["variant"],
         {"attention": "auto"},
@@ -129,11 +134,13 @@ def plan_at(planned: Planned, position: dict[str, Any]) -> PlanReport:
 
 
 def test_the_browser_plans_as_the_command_does_at_fifty_positions(
-    planned: Planned, open_sliders: Callable[..., Any]
+    planned: Planned, open_sliders: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(StepModel, "trace", lambda self, _: self.template.tape)  # which only explains the peak
+    request = build_request(load_recipe(planned.given.recipe), find_target(GPUS[0], 1), LENGTHS_ASSUMED)
     page = open_sliders(planned.without_evaluations).page
     for position in draw_positions(planned.model, POSITIONS):
-        report, variant = plan_at(planned, position), position["variant"]
+        report, variant = plan_at(planned, request, position), position["variant"]
         best = report.best or report.smallest
         question = {name: position[name] for name in ("device", "batch", "source", "target")}
         choice = {name: "" if variant is None else variant[name] for name in ("precision", "strategy")}
