@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from seqfit.data import TokenizedSplit
 from seqfit.errors import OutOfMemory, TrainingFailed
 from seqfit.evaluation import (
-    Generated,
     SplitScores,
     Threshold,
     adjust_threshold,
-    generate_split,
     score_generated,
     spread_over_rows,
 )
+from seqfit.generation import Generated, generate_split
 from seqfit.model import Checkpoint, GenerationMetadata
 from seqfit.rundir import RunWriter, explained_failures, files, records
 from seqfit.training.nonfinite import explain_nan

@@ -20,7 +20,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.data import CostModel, Loader, PreparedData, Share, TokenizedSplit, prepare_data
 from seqfit.errors import RecipeError
-from seqfit.evaluation import Generator, choose_metrics, explain_fallback, set_start
+from seqfit.evaluation import choose_metrics
+from seqfit.generation import Generator, explain_fallback, set_start
 from seqfit.model import (
     build_text_encoder,
     check_vocabulary,

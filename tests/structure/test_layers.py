@@ -27,6 +27,7 @@ LAYERS = (
     ("model", "conversion"),
     ("inspection", "trimming", "step"),
     ("parallel",),
+    ("generation",),
     ("evaluation",),
     ("planning",),
     ("training",),
