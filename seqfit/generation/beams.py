@@ -24,7 +24,7 @@ import torch
 from seqfit.generation.cache import Move
 from seqfit.generation.rows import OpenRows
 from seqfit.generation.rule import SearchRule
-from seqfit.generation.search import Found, RowSettings, Search
+from seqfit.generation.search import FoundTexts, RowSettings, Search
 
 _LOWEST = -1e9  # transformers': below any score, and finite, so that sums with it are no NaN
 _LEAST_CONTINUATIONS = 2  # per beam
@@ -62,7 +62,7 @@ class BeamSearch(Search):
         log_probs_HV = logits_HV.sub_(logits_HV.logsumexp(-1, keepdim=True))
         self.apply_conditions(log_probs_HV, step)
         log_probs_HV += self._open_BW.view(-1, 1)
-        sums_BC, places_BC = find_best(log_probs_HV.view(len(self.rows_B), -1), self._kept)
+        sums_BC, places_BC = find_highest(log_probs_HV.view(len(self.rows_B), -1), self._kept)
         tokens_BC, beams_BC = places_BC % vocabulary, places_BC // vocabulary
         is_end_BC = torch.isin(tokens_BC, self.ends) if step < rule.max_new_tokens else torch.ones_like(tokens_BC) > 0
         texts_BCT = _pick(self.texts_BWT, beams_BC)
@@ -121,13 +121,13 @@ class BeamSearch(Search):
         for result, own in zip(self._result, (self._ended_BWT, self._scores_BW, self._lengths_BW), strict=True):
             result[self.rows_B] = own
 
-    def finish(self) -> Found:
+    def finish(self) -> FoundTexts:
         self._write()
         count = self.rule.n_best
         ids_BNT, scores_BN, lengths_BN = (part[:, :count] for part in self._result)
         longest = int(lengths_BN.max())
         log_probs_BN = scores_BN * lengths_BN**self.rule.length_penalty
-        return Found(ids_BNT[:, :, : longest + 1], lengths_BN, log_probs_BN, scores_BN)
+        return FoundTexts(ids_BNT[:, :, : longest + 1], lengths_BN, log_probs_BN, scores_BN)
 
 
 def find_slots(parents_BW: torch.Tensor) -> torch.Tensor:
@@ -141,7 +141,7 @@ def find_slots(parents_BW: torch.Tensor) -> torch.Tensor:
     return torch.where(is_first_BW, parents_BW, free_BW.gather(1, number_BW))
 
 
-def find_best(scores_BV: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def find_highest(scores_BV: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The highest scores and their places, as `topk`. On a CPU by the highest of each block first: 4 times as fast."""
     rows, total = scores_BV.shape
     blocks = total // _BLOCK

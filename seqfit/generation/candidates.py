@@ -1,4 +1,4 @@
-"""Found tokens as candidates: their texts, scores and confidences."""
+"""FoundTexts tokens as candidates: their texts, scores and confidences."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import math
 from transformers import PreTrainedTokenizerBase
 
 from seqfit.generation.options import Candidate
-from seqfit.generation.search import Found
+from seqfit.generation.search import FoundTexts
 
 _NO_TEXT = -1e8  # below it, the place of a beam that never ended
 
 
-def list_candidates(tokenizer: PreTrainedTokenizerBase, found: Found) -> list[list[Candidate]]:
+def list_candidates(tokenizer: PreTrainedTokenizerBase, found: FoundTexts) -> list[list[Candidate]]:
     """Of each row, the best first. A text that was found twice (two samples, two spellings) is there once."""
     assert found.scores_BN is not None
     assert found.log_probs_BN is not None

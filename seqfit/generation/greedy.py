@@ -14,7 +14,7 @@ from seqfit.generation.cache import Move, Sources
 from seqfit.generation.rows import OpenRows
 from seqfit.generation.rule import SearchRule
 from seqfit.generation.sampling import draw
-from seqfit.generation.search import Decoder, Found, RowSettings, Search, run_steps
+from seqfit.generation.search import Decoder, FoundTexts, RowSettings, Search, search_steps
 from seqfit.generation.start import Start
 
 
@@ -79,16 +79,16 @@ class GreedySearch(Search):
         if self._forced_B is not None:
             self._forced_B = move.apply(self._forced_B)
 
-    def finish(self) -> Found:
+    def finish(self) -> FoundTexts:
         longest = int(self._lengths_BW.max())  # what is behind it was written before a late look
         ids_BWT = self._result[:, :, : longest + 1]
         if self._log_probs_BW is None:
-            return Found(ids_BWT, self._lengths_BW, None, None)
+            return FoundTexts(ids_BWT, self._lengths_BW, None, None)
         scores_BW = self._log_probs_BW / self._lengths_BW**self.rule.length_penalty
         order_BW = scores_BW.argsort(dim=1, descending=True, stable=True)
         picked = ids_BWT.gather(1, order_BW[:, :, None].expand_as(ids_BWT))
         parts = (self._lengths_BW, self._log_probs_BW, scores_BW)
-        return Found(picked, *(part.gather(1, order_BW) for part in parts))
+        return FoundTexts(picked, *(part.gather(1, order_BW) for part in parts))
 
 
 def decode_greedily(
@@ -102,6 +102,6 @@ def decode_greedily(
     settings = RowSettings(starts=starts, lengths=lengths)
     decoder = Decoder(model)
     search = GreedySearch(rule, len(sources.lengths), settings, decoder.device)
-    for _ in run_steps(decoder, OpenRows(sources, rule.width, decoder.device), search):
+    for _ in search_steps(decoder, OpenRows(sources, rule.width, decoder.device), search):
         pass
     return search.finish().best_BT

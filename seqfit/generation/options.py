@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from seqfit.errors import RecipeError
 
-EarlyStopping = bool | Literal["never"]
+BeamStopping = bool | Literal["never"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class GenerationOptions:
     max_new_tokens: int | None = None
     min_new_tokens: int | None = None
     length_penalty: float | None = None  # beam search: above 0 favours long texts
-    early_stopping: EarlyStopping | None = None  # beam search: True stops at as many finished texts as beams
+    early_stopping: BeamStopping | None = None  # beam search: True stops at as many finished texts as beams
     no_repeat_ngrams: int | None = None  # no sequence of so many tokens occurs twice; 0: any may
     repetition_penalty: float | None = None  # above 1: tokens that the text has already are less likely
     sample: bool = False

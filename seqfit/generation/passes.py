@@ -82,9 +82,15 @@ def size_piece(rows: Sequence[int], sources: _Lengths, targets: _Lengths) -> Pie
 
 
 def list_searches(
-    pieces: Sequence[Sequence[int]], sources: _Lengths, targets: _Lengths, *, cache_bytes: float, beams: int, is_own: bool
+    pieces: Sequence[Sequence[int]],
+    sources: _Lengths,
+    targets: _Lengths,
+    *,
+    cache_bytes: float,
+    beams: int,
+    is_own: bool,
 ) -> list[SearchSize]:
-    """`cache_bytes`: of one source token. Answers are taken to be as long as the targets. `generate` waits for no row."""
+    """`cache_bytes`: of one source token. Answers are taken to be as long as the targets."""
     searches: list[SearchSize] = []
     queued: list[int] = []
     for place in range(len(pieces)):

@@ -1,4 +1,4 @@
-"""Rows on their way through a search: encoded in pieces, decoded together, with the loss of those that have a target.
+"""_Rows on their way through a search: encoded in pieces, decoded together, with the loss of those that have a target.
 
 A decoding step reads all weights for one token per text, so rows of several pieces are decoded together:
 
@@ -30,7 +30,7 @@ from seqfit.generation.generator import Generator
 from seqfit.generation.label_set import score_labels
 from seqfit.generation.options import Candidate
 from seqfit.generation.sampling import draw_numbers
-from seqfit.generation.search import Decoder, Found, RowSettings
+from seqfit.generation.search import Decoder, FoundTexts, RowSettings
 from seqfit.generation.searches import search_texts
 from seqfit.generation.start import Start
 from seqfit.generation.stock import search_by_generate
@@ -40,15 +40,15 @@ _LEAST_SHARE = 1e-45  # whose logarithm is finite
 DECODED_CACHE_BYTES = 2**30  # of queued rows; a single piece may have more
 
 
-Rows = npt.NDArray[np.int64]
-Lengths = npt.NDArray[np.int32]
+_Rows = npt.NDArray[np.int64]
+_Lengths = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class Piece:
-    rows: Rows
-    source_lengths: Lengths
-    target_lengths: Lengths
+    rows: _Rows
+    source_lengths: _Lengths
+    target_lengths: _Lengths
     batch: MicroBatch  # on the host
     starts: list[Start] | None  # if rows differ in how generation starts
     trees: list[TokenTree] | None = None  # if texts are limited to some
@@ -87,11 +87,11 @@ class GenerationQueue:
         """Syncs with the device."""
         return sum(map(float, self._losses))
 
-    def _write(self, rows: Rows, ids_BT: torch.Tensor) -> None:
+    def _write(self, rows: _Rows, ids_BT: torch.Tensor) -> None:
         texts = self._generator.tokenizer.batch_decode(ids_BT, skip_special_tokens=True)
         self.texts.update(zip(rows.tolist(), texts, strict=True))
 
-    def _write_found(self, rows: Rows, found: Found) -> None:
+    def _write_found(self, rows: _Rows, found: FoundTexts) -> None:
         if not self._generator.scored:
             self._write(rows, found.best_BT)
             return

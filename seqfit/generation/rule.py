@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import GenerationConfig, PreTrainedModel
 
-from seqfit.generation.options import EarlyStopping
+from seqfit.generation.options import BeamStopping
 from seqfit.model import family_of
 
 _HONOURED = {
@@ -57,7 +57,7 @@ class SearchRule:
     beams: int = 1
     n_best: int = 1
     length_penalty: float = 1.0
-    early_stopping: EarlyStopping = False
+    early_stopping: BeamStopping = False
     min_new_tokens: int = 0
     no_repeat_ngrams: int = 0
     repetition_penalty: float = 1.0

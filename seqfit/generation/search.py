@@ -36,7 +36,7 @@ LOOK_EVERY_ELSEWHERE = 4  # each check waits for the device
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundTexts:
     """The texts of rows, the best first. Token ids [B, N, T] begin with the start token and end in padding."""
 
     ids_BNT: torch.Tensor
@@ -99,7 +99,7 @@ class Search(ABC):
         """Rows have left; their texts are kept."""
 
     @abstractmethod
-    def finish(self) -> Found:
+    def finish(self) -> FoundTexts:
         """After the last step."""
 
 
@@ -126,7 +126,7 @@ class Decoder:
         return logits_HTV.float()
 
 
-def run_steps(decoder: Decoder, open_rows: OpenRows, search: Search) -> Iterator[int]:
+def search_steps(decoder: Decoder, open_rows: OpenRows, search: Search) -> Iterator[int]:
     """Step by step, each after it is done, until all rows have ended."""
     look_every = LOOK_EVERY.get(decoder.device.type, LOOK_EVERY_ELSEWHERE)
     longest = search.rule.max_new_tokens

@@ -10,7 +10,7 @@ from seqfit.generation.cache import Sources
 from seqfit.generation.greedy import GreedySearch
 from seqfit.generation.rows import OpenRows
 from seqfit.generation.rule import SearchRule
-from seqfit.generation.search import Decoder, Found, RowSettings, Search, run_steps
+from seqfit.generation.search import Decoder, FoundTexts, RowSettings, Search, search_steps
 
 
 def build_search(
@@ -28,10 +28,10 @@ def search_texts(
     settings: RowSettings | None = None,
     *,
     scored: bool = False,
-) -> Found:
+) -> FoundTexts:
     """The sources are used up. A greedy search computes scores only where they are asked for."""
     decoder, rows = Decoder(model), len(sources.lengths)
     search = build_search(rule, rows, settings or RowSettings(), decoder.device, scored=scored)
-    for _ in run_steps(decoder, OpenRows(sources, rule.width, decoder.device), search):
+    for _ in search_steps(decoder, OpenRows(sources, rule.width, decoder.device), search):
         pass
     return search.finish()

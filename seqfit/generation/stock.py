@@ -12,7 +12,7 @@ from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, Pr
 from transformers.modeling_outputs import BaseModelOutput
 
 from seqfit.generation.conditions import TokenTree
-from seqfit.generation.search import Found
+from seqfit.generation.search import FoundTexts
 from seqfit.generation.start import Start
 from seqfit.model import family_of
 
@@ -28,14 +28,14 @@ def search_by_generate(
     *,
     seed: int = 0,
     scored: bool = False,
-) -> Found:
+) -> FoundTexts:
     """Rows that start alike go together."""
     groups: list[tuple[Start | None, list[int]]] = [(None, list(range(len(source_mask_BS))))]
     if starts is not None:
         groups = [
             (start, [place for place, own in enumerate(starts) if own == start]) for start in dict.fromkeys(starts)
         ]
-    parts: list[tuple[list[int], Found]] = []
+    parts: list[tuple[list[int], FoundTexts]] = []
     for start, places in groups:
         own = copy.deepcopy(config)
         if start is not None:
@@ -82,7 +82,7 @@ def _generate(
     allowed: Callable[[int, torch.Tensor], list[int]] | None,
     *,
     scored: bool,
-) -> Found:
+) -> FoundTexts:
     settings: dict[str, Any] = {} if allowed is None else {"prefix_allowed_tokens_fn": allowed}
     if scored:
         settings |= {"return_dict_in_generate": True, "output_scores": True}
@@ -91,15 +91,15 @@ def _generate(
     ids_BNT = ids_HT.view(len(source_mask_BS), -1, ids_HT.shape[1])
     lengths_BN = _count_tokens(ids_BNT, config)
     if not scored:
-        return Found(ids_BNT, lengths_BN, None, None)
+        return FoundTexts(ids_BNT, lengths_BN, None, None)
     powers_BN = lengths_BN ** (1.0 if config.length_penalty is None else config.length_penalty)
     if (config.num_beams or 1) > 1:
         scores_BN = out.sequences_scores.view(lengths_BN.shape)
-        return Found(ids_BNT, lengths_BN, scores_BN * powers_BN, scores_BN)
+        return FoundTexts(ids_BNT, lengths_BN, scores_BN * powers_BN, scores_BN)
     steps_HT = model.compute_transition_scores(out.sequences, out.scores, normalize_logits=True)
     counted_HT = torch.arange(steps_HT.shape[1], device=ids_HT.device) < lengths_BN.view(-1, 1)
     sums_BN = steps_HT.masked_fill(~counted_HT, 0.0).sum(1).view(lengths_BN.shape)
-    return Found(ids_BNT, lengths_BN, sums_BN, sums_BN / powers_BN)
+    return FoundTexts(ids_BNT, lengths_BN, sums_BN, sums_BN / powers_BN)
 
 
 def _count_tokens(ids_BNT: torch.Tensor, config: GenerationConfig) -> torch.Tensor:
@@ -117,7 +117,7 @@ def _allow(trees: Sequence[TokenTree], config: GenerationConfig) -> Callable[[in
     return lambda row, ids_T: trees[row].list_next(ids_T[1:].tolist(), end_ids)
 
 
-def _merge(parts: Sequence[tuple[list[int], Found]], pad_id: int) -> Found:
+def _merge(parts: Sequence[tuple[list[int], FoundTexts]], pad_id: int) -> FoundTexts:
     longest = max(found.ids_BNT.shape[2] for _, found in parts)
     order = torch.tensor([place for places, _ in parts for place in places]).argsort()
     ids = [F.pad(found.ids_BNT, (0, longest - found.ids_BNT.shape[2]), value=pad_id) for _, found in parts]
@@ -128,7 +128,7 @@ def _merge(parts: Sequence[tuple[list[int], Found]], pad_id: int) -> Found:
 
     lengths = torch.cat([found.lengths_BN for _, found in parts])[order]
     log_probs, scores = join([found.log_probs_BN for _, found in parts]), join([found.scores_BN for _, found in parts])
-    return Found(torch.cat(ids)[order], lengths, log_probs, scores)
+    return FoundTexts(torch.cat(ids)[order], lengths, log_probs, scores)
 
 
 def _pad_id(config: GenerationConfig) -> int:

@@ -18,7 +18,7 @@ from seqfit.generation.decode import encode, read_targets
 from seqfit.generation.generator import Generator
 from seqfit.generation.rows import OpenRows
 from seqfit.generation.sampling import draw_numbers
-from seqfit.generation.search import Decoder, RowSettings, run_steps
+from seqfit.generation.search import Decoder, RowSettings, search_steps
 from seqfit.generation.searches import build_search
 from seqfit.generation.start import Start
 from seqfit.generation.texts import generate_candidates
@@ -64,7 +64,7 @@ def _list_texts(
         first_BT = torch.tensor([[start.start_id]], device=decoder.device)
         _, sources = read_targets(model, encode(model, ids_BS, None), None, [len(source)], first_BT)
         search = build_search(rule, 1, settings, decoder.device)
-        steps = run_steps(decoder, OpenRows(sources, 1, decoder.device), search)
+        steps = search_steps(decoder, OpenRows(sources, 1, decoder.device), search)
     while True:
         with torch.inference_mode(), generator.precision.autocast():
             step = next(steps, None)
