@@ -17,6 +17,7 @@ from seqfit.data import prepare_data
 from seqfit.errors import DataError
 from seqfit.evaluation.predictor import Predictor, build_generator
 from seqfit.evaluation.scoring import SplitScores, choose_metrics, score_split
+from seqfit.generation import GenerationOptions, explain_fallback
 from seqfit.inspection import Data, replace_data
 from seqfit.model import Checkpoint, GenerationMetadata, build_text_encoder, load_model, load_tokenizer
 from seqfit.progress import Progress
@@ -56,6 +57,7 @@ def evaluate(
         checkpoint = Checkpoint.load(run.checkpoint)
     checkpoint = replace(checkpoint, metadata=replace(checkpoint.metadata, task=recipe.task))
     generator = build_generator(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
+    generator = generator.with_options(GenerationOptions.of(recipe.eval))
     task = build_task(recipe.task)
     metrics, _ = choose_metrics(task, recipe.eval)
     prepared = prepare_data(
@@ -73,7 +75,7 @@ def evaluate(
     result = score_split(generator, task, prepared.splits[split], metrics, limit=limit, progress=show)
     report = _to_report(recipe, run, checkpoint, title, result, before=before)
     write_json(run.path / files.evaluation(title, before=before), report)
-    _record(run, checkpoint, title, result, prepared.events)
+    _record(run, checkpoint, title, result, prepared.events, explain_fallback(generator))
     return report
 
 
@@ -85,13 +87,22 @@ def predict(run: Run | str | Path, rows: Sequence[str | Mapping[str, Any]], *, b
     return Predictor(run, batch_tokens).predict(rows)
 
 
-def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, events: list[str]) -> None:
+def _record(
+    run: Run,
+    checkpoint: Checkpoint,
+    split: str,
+    result: SplitScores,
+    events: list[str],
+    fallbacks: Sequence[records.FallbackEvent],
+) -> None:
     """Adds the evaluation to the run's records, and those events of preparing its data that are new."""
     step, scores = checkpoint.metadata.step, result.scores.values
     writer = RunWriter(run.path)
     writer.evaluation(
         records.EvaluationRecord(step, split, result.loss, scores, result.rows, result.seconds, time.time())
     )
+    for fallback in fallbacks:
+        writer.event(fallback)
     known = {event["data"].get("note") for event in run.events() if event["kind"] == EventKind.DATA}
     for note in events:
         if note not in known:

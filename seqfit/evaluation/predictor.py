@@ -22,7 +22,7 @@ from seqfit.generation import (
     Candidate,
     GenerationOptions,
     Generator,
-    TokenTree,
+    TextLimit,
     build_span_tree,
     explain_fallback,
     generate_candidates,
@@ -87,6 +87,9 @@ class Predictor:
         encoded = self._encode(rows)
         trees = self._build_trees(generator, encoded)
         found = generate_candidates(generator, encoded.sources, encoded.languages, trees)
+        marker = self._task.recipe.answer_after
+        if trees is not None and marker is not None:  # a text that reached its limit before the span began has none
+            found = [[one for one in own if marker.strip() in one.text] or own[:1] for own in found]
         return [
             [replace(one, text=self._task.extract(one.text, choices)) for one in candidates]
             for candidates, choices in zip(found, encoded.choices, strict=True)
@@ -114,11 +117,18 @@ class Predictor:
                     "the rows of this model name their language, and labels have none",
                     "Leave the labels out",
                 )
+            if self._task.recipe.answer_after is not None:
+                raise RecipeError(
+                    f"labels are given, {', '.join(options.labels)}",
+                    f"the answers of this model follow '{self._task.recipe.answer_after}' in a text of which labels say "
+                    "nothing (task.answer_after)",
+                    "Leave the labels out, or give spans_of",
+                )
             ids = self._encoder.encode_targets(options.labels, self._task.recipe.target_language)
             generator = replace(generator, label_ids=tuple(map(tuple, ids)))
         return generator
 
-    def _build_trees(self, generator: Generator, encoded: _Encoded) -> list[TokenTree] | None:
+    def _build_trees(self, generator: Generator, encoded: _Encoded) -> list[TextLimit] | None:
         column = generator.options.spans_of
         if column is None:
             return None
@@ -132,7 +142,8 @@ class Predictor:
                     f"Name another column.{did_you_mean(column, row)}",
                 )
             tokenizer, longest = generator.tokenizer, rule.max_new_tokens
-            trees.append(build_span_tree(text, self._encoder, tokenizer, rule.end_ids, longest, language))
+            marker = self._task.recipe.answer_after
+            trees.append(build_span_tree(text, self._encoder, tokenizer, rule.end_ids, longest, language, marker))
         return trees
 
     def _encode(self, rows: Sequence[PredictionRow]) -> _Encoded:

@@ -1,5 +1,5 @@
 from seqfit.generation import passes as passes
-from seqfit.generation.conditions import TokenTree as TokenTree
+from seqfit.generation.conditions import TextLimit as TextLimit
 from seqfit.generation.generator import DEFAULT_THRESHOLD as DEFAULT_THRESHOLD
 from seqfit.generation.generator import Generator as Generator
 from seqfit.generation.generator import explain_fallback as explain_fallback

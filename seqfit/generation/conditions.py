@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
 
 import torch
 
@@ -17,6 +19,13 @@ from seqfit.generation.rule import SearchRule
 from seqfit.generation.start import Start
 
 NOT_FORCED = -1  # in place of a token id
+
+
+class TextLimit(Protocol):
+    """The texts that a row may have."""
+
+    def list_next(self, tokens: Sequence[int], end_ids: Sequence[int], left: int) -> list[int] | None:
+        """What may follow these tokens, if `left` tokens may, the end included; None: any token but an end."""
 
 
 @dataclass
@@ -42,12 +51,18 @@ class TokenTree:
             node = None if node is None else node.children.get(token)
         return node
 
-    def list_next(self, tokens: Sequence[int], end_ids: Sequence[int]) -> list[int]:
-        """The tokens that may follow; the end where nothing else may."""
+    def list_next(self, tokens: Sequence[int], end_ids: Sequence[int], left: int) -> list[int] | None:
+        """Only tokens from which a text can be completed in time; the end where nothing else may follow."""
         node = self.find(tokens)
-        if node is None or not node.children:
+        if node is None:
             return list(end_ids)
-        return [*node.children, *(end_ids if node.may_end else ())]
+        found = [token for token, child in node.children.items() if child.shortest + 2 <= left]
+        return [*found, *end_ids] if node.may_end or not found else found
+
+    @cached_property
+    def shortest(self) -> int:
+        """Tokens to the nearest place where a text may end."""
+        return 0 if self.may_end else 1 + min((child.shortest for child in self.children.values()), default=0)
 
 
 class Conditions:
@@ -56,7 +71,7 @@ class Conditions:
         rule: SearchRule,
         starts: Sequence[Start],
         device: torch.device,
-        trees: Sequence[TokenTree] | None = None,
+        trees: Sequence[TextLimit] | None = None,
     ) -> None:
         self._rule = rule
         self._trees = trees
@@ -83,7 +98,7 @@ class Conditions:
         if step <= rule.min_new_tokens:
             scores_HV[:, self._ends] = -torch.inf
         if texts_HT is not None and self._trees is not None:
-            self._keep_to_trees(scores_HV, texts_HT, rows_H)
+            self._keep_to_trees(scores_HV, texts_HT, rows_H, rule.max_new_tokens - step + 1)
         if step == 1 and self._has_first:
             _force(scores_HV, self._first_B.index_select(0, rows_H))
         if step == rule.max_new_tokens and rule.last_id is not None:
@@ -95,18 +110,17 @@ class Conditions:
             return torch.ones_like(rows_H, dtype=torch.bool)
         return self._first_B.index_select(0, rows_H) != NOT_FORCED if step == 1 and self._has_first else None
 
-    def _keep_to_trees(self, scores_HV: torch.Tensor, texts_HT: torch.Tensor, rows_H: torch.Tensor) -> None:
+    def _keep_to_trees(self, scores_HV: torch.Tensor, texts_HT: torch.Tensor, rows_H: torch.Tensor, left: int) -> None:
         assert self._trees is not None
-        texts, rows = texts_HT[:, 1:].tolist(), rows_H.tolist()
-        allowed = [self._trees[row].list_next(text, self._rule.end_ids) for row, text in zip(rows, texts, strict=True)]
-        places = [place for place, tokens in enumerate(allowed) for _ in tokens]
-        at = (
-            torch.tensor(places, device=scores_HV.device),
-            torch.tensor([token for tokens in allowed for token in tokens], device=scores_HV.device),
-        )
-        kept = scores_HV[at]
-        scores_HV.fill_(-torch.inf)
-        scores_HV[at] = kept
+        for place, (row, text) in enumerate(zip(rows_H.tolist(), texts_HT[:, 1:].tolist(), strict=True)):
+            allowed = self._trees[row].list_next(text, self._rule.end_ids, left)
+            scores_V = scores_HV[place]
+            if allowed is None:
+                scores_V[self._ends] = -torch.inf
+                continue
+            kept = scores_V[allowed]
+            scores_V.fill_(-torch.inf)
+            scores_V[allowed] = kept
 
 
 def find_first_ids(starts: Sequence[Start], device: torch.device) -> torch.Tensor:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from seqfit.errors import RecipeError
+from seqfit.recipe import schema
 
 BeamStopping = bool | Literal["never"]
 
@@ -150,6 +151,11 @@ class GenerationOptions:
         if self.n_best > 1 and not self.labels:
             given["num_return_sequences"] = self.n_best
         return given | dict(self.settings)
+
+    @classmethod
+    def of(cls, recipe: schema.EvalRecipe) -> GenerationOptions:
+        """Those of a recipe, for its evaluations."""
+        return cls(recipe.beams, max_new_tokens=recipe.max_new_tokens, **recipe.generation.model_dump())
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from seqfit.data import MicroBatch
 from seqfit.generation.cache import Sources, join_sources
 from seqfit.generation.candidates import list_candidates
-from seqfit.generation.conditions import TokenTree
+from seqfit.generation.conditions import TextLimit
 from seqfit.generation.decode import encode, find_answered, read_targets, score_targets, sum_token_losses
 from seqfit.generation.generator import Generator
 from seqfit.generation.label_set import score_labels
@@ -51,7 +51,7 @@ class Piece:
     target_lengths: _Lengths
     batch: MicroBatch  # on the host
     starts: list[Start] | None  # if rows differ in how generation starts
-    trees: list[TokenTree] | None = None  # if texts are limited to some
+    trees: list[TextLimit] | None = None  # if texts are limited to some
 
     def list_sources(self) -> list[npt.NDArray[np.int64]]:
         ids_BS = self.batch.source_ids.numpy()

@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 
 from seqfit.generation.attention import decoding_attention
 from seqfit.generation.cache import Move, Sources
-from seqfit.generation.conditions import Conditions, TokenTree
+from seqfit.generation.conditions import Conditions, TextLimit
 from seqfit.generation.rows import OpenRows
 from seqfit.generation.rule import SearchRule
 from seqfit.generation.start import Start
@@ -54,7 +54,7 @@ class RowSettings:
     """What differs between the rows of a search, each in their order; None: nothing does."""
 
     starts: Sequence[Start] | None = None  # instead of the rule's, because their languages differ
-    trees: Sequence[TokenTree] | None = None  # texts are those of the tree
+    trees: Sequence[TextLimit] | None = None  # texts are those of the tree
     numbers_BWT: torch.Tensor | None = None  # random numbers, to draw with
     lengths: Sequence[int] | None = None  # texts have so many tokens: the end is not chosen earlier, and forced then
 

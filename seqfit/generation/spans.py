@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
 from seqfit.data import TextEncoder
-from seqfit.generation.conditions import TokenTree
+from seqfit.generation.conditions import TextLimit, TokenTree
 
 _BEGINNING = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+|[^\w\s]")
 _CHARACTERS_PER_TOKEN = 12  # more than a token has on average
@@ -30,21 +31,43 @@ def build_span_tree(
     end_ids: Sequence[int],
     max_new_tokens: int,
     language: str | None = None,
-) -> TokenTree:
+    marker: str | None = None,
+) -> TextLimit:
+    """`marker`: the span follows it, and what comes before it is free."""
     shown = max_new_tokens * _CHARACTERS_PER_TOKEN
     rests = [_truncate(text[found.start() :], shown) for found in _BEGINNING.finditer(text)]
     (empty,) = encoder.encode_targets([""], language)
     before = _until_end(empty, end_ids)
     tree = TokenTree()
     for ids in encoder.encode_targets(rests, language):
-        own = _until_end(ids, end_ids)[: max_new_tokens - 1]
+        own = _until_end(ids, end_ids)
         begins = [_begins_word(token) for token in tokenizer.convert_ids_to_tokens(own)]
-        node = tree
-        for place, token in enumerate(own):
-            node = node.children.setdefault(token, TokenTree())
-            is_text = place >= len(before)
-            node.may_end = node.may_end or (is_text and (place + 1 == len(own) or begins[place + 1]))
-    return tree
+        stops = [place + 1 == len(own) or begins[place + 1] for place in range(len(own))]
+        longest = max_new_tokens - 1
+        for place in range(len(before), min(len(own), longest)):
+            if stops[place]:  # nothing is added that could not end in time
+                tree.add(own[: place + 1])
+    return tree if marker is None else _AfterMarker(tree, before, tokenizer, marker.strip())
+
+
+@dataclass(frozen=True)
+class _AfterMarker:
+    """Anything up to a marker, and one of the tree's texts behind it.
+
+    A marker's last space belongs to the token behind it, so what decides is the token that ends ':' of ': '.
+    """
+
+    tree: TokenTree
+    before: Sequence[int]
+    tokenizer: PreTrainedTokenizerBase
+    marker: str
+
+    def list_next(self, tokens: Sequence[int], end_ids: Sequence[int], left: int) -> list[int] | None:
+        if self.marker not in self.tokenizer.decode(tokens, skip_special_tokens=True):
+            return None
+        places = range(1, len(tokens) + 1)
+        ended = next(at for at in places if self.marker in self.tokenizer.decode(tokens[:at], skip_special_tokens=True))
+        return self.tree.list_next([*self.before, *tokens[ended:]], end_ids, left)
 
 
 def _until_end(ids: Sequence[int], end_ids: Sequence[int]) -> list[int]:

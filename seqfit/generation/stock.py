@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from seqfit.generation.conditions import TokenTree
+from seqfit.generation.conditions import TextLimit
 from seqfit.generation.search import FoundTexts
 from seqfit.generation.start import Start
 from seqfit.model import family_of
@@ -24,7 +24,7 @@ def search_by_generate(
     config: GenerationConfig,
     source_ids_BS: torch.Tensor,
     starts: Sequence[Start] | None = None,
-    trees: Sequence[TokenTree] | None = None,
+    trees: Sequence[TextLimit] | None = None,
     *,
     seed: int = 0,
     scored: bool = False,
@@ -41,7 +41,7 @@ def search_by_generate(
         if start is not None:
             own.update(decoder_start_token_id=start.start_id, forced_bos_token_id=start.first_id)
         part = BaseModelOutput(last_hidden_state=encoding.last_hidden_state[places])
-        allowed = None if trees is None else _allow([trees[place] for place in places], own)
+        allowed = None if trees is None else _allow([trees[place] for place in places], own, model.config.vocab_size)
         with torch.random.fork_rng(devices=_devices(source_mask_BS)):
             torch.manual_seed(seed)
             found = _generate(model, part, source_mask_BS[places], own, source_ids_BS[places], allowed, scored=scored)
@@ -84,8 +84,7 @@ def _generate(
     scored: bool,
 ) -> FoundTexts:
     settings: dict[str, Any] = {} if allowed is None else {"prefix_allowed_tokens_fn": allowed}
-    if scored:
-        settings |= {"return_dict_in_generate": True, "output_scores": True}
+    config.update(return_dict_in_generate=scored, output_scores=scored)
     out = generate(model, encoding, source_mask_BS, config, source_ids_BS, **settings)
     ids_HT: torch.Tensor = out.sequences if scored else out
     ids_BNT = ids_HT.view(len(source_mask_BS), -1, ids_HT.shape[1])
@@ -111,10 +110,18 @@ def _count_tokens(ids_BNT: torch.Tensor, config: GenerationConfig) -> torch.Tens
     return torch.where(is_end_BNT.any(-1), place_BN, ids_BNT.shape[-1] - 1)
 
 
-def _allow(trees: Sequence[TokenTree], config: GenerationConfig) -> Callable[[int, torch.Tensor], list[int]]:
+def _allow(
+    trees: Sequence[TextLimit], config: GenerationConfig, vocabulary: int
+) -> Callable[[int, torch.Tensor], list[int]]:
     ends = config.eos_token_id
     end_ids = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
-    return lambda row, ids_T: trees[row].list_next(ids_T[1:].tolist(), end_ids)
+
+    def list_allowed(row: int, ids_T: torch.Tensor) -> list[int]:
+        left = config.max_new_tokens - len(ids_T) + 1
+        found = trees[row].list_next(ids_T[1:].tolist(), end_ids, left)
+        return list(set(range(vocabulary)) - set(end_ids)) if found is None else found
+
+    return list_allowed
 
 
 def _merge(parts: Sequence[tuple[list[int], FoundTexts]], pad_id: int) -> FoundTexts:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seqfit.generation.conditions import TokenTree
+from seqfit.generation.conditions import TextLimit
 from seqfit.generation.decode import encode, read_targets
 from seqfit.generation.generator import Generator
 from seqfit.generation.rows import OpenRows
@@ -30,7 +30,7 @@ def stream_source(
     generator: Generator,
     source: npt.NDArray[np.integer],
     language: str | None = None,
-    tree: TokenTree | None = None,
+    tree: TextLimit | None = None,
 ) -> Iterator[str]:
     """The pieces together are the text. A text that is only known at the end (beams, a label) is one piece."""
     whole = generator.beams > 1 or generator.options.n_best > 1 or bool(generator.label_ids)
@@ -49,7 +49,7 @@ def stream_source(
 
 
 def _list_texts(
-    generator: Generator, source: npt.NDArray[np.integer], language: str | None, tree: TokenTree | None
+    generator: Generator, source: npt.NDArray[np.integer], language: str | None, tree: TextLimit | None
 ) -> Iterator[Sequence[int]]:
     """The token ids so far, after each step. No mode of torch is left on while the caller has them."""
     model, rule = generator.model.eval(), generator.search_rule

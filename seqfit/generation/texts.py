@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from seqfit.data import MicroBatch, TokenizedSplit
-from seqfit.generation.conditions import TokenTree
+from seqfit.generation.conditions import TextLimit
 from seqfit.generation.generator import Generator
 from seqfit.generation.options import Candidate
 from seqfit.generation.queues import GenerationQueue, LabelQueue, OwnQueue, Piece, StockQueue
@@ -51,7 +51,7 @@ def generate_split(
     split: TokenizedSplit | _SourcesOnly,
     rows: _Rows,
     progress: GenerationProgress | None = None,
-    trees: Sequence[TokenTree] | None = None,
+    trees: Sequence[TextLimit] | None = None,
 ) -> Generated:
     """`trees`: of each row of the split, the texts that it may have."""
     rule, padding, queue = generator.rule, generator.padding, _build_queue(generator)
@@ -86,7 +86,7 @@ def generate_candidates(
     generator: Generator,
     sources: Sequence[_Ids],
     languages: Sequence[str | None] | None = None,
-    trees: Sequence[TokenTree] | None = None,
+    trees: Sequence[TextLimit] | None = None,
 ) -> list[list[Candidate]]:
     """The same with scores, and as many texts per row as the generator's options ask for, the best first."""
     split = _SourcesOnly.of(generator, sources, languages)

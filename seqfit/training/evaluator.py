@@ -76,6 +76,7 @@ class Evaluator:
             max_new_tokens=self._setup.generator.max_new_tokens,
             step=self._state.step,
             threshold=None if self._threshold is None else self._threshold.value,
+            search=self._setup.generator.options.to_transformers(),
         )
         with self._setup.step.clock.phase("checkpoint"), self._setup.whole_model() as model:
             if self._world.is_first:
