@@ -66,7 +66,14 @@ class Generator:
         if self.head is None:
             options.check_beams(beams)
         longest = options.max_new_tokens or self.max_new_tokens
-        return replace(self, options=options, beams=beams, max_new_tokens=longest, scored=scored)
+        changed = replace(self, options=options, beams=beams, max_new_tokens=longest, scored=scored)
+        if options.lookup and not (changed.fallback is None and changed.search_rule.is_likeliest):
+            raise RecipeError(
+                "lookup is True",
+                "this model's generation config asks for more than the likeliest token after the likeliest token",
+                "Leave lookup out",
+            )
+        return changed
 
     @property
     def fallback(self) -> str | None:

@@ -40,9 +40,10 @@ def build_span_tree(
     before = _until_end(empty, end_ids)
     tree = TokenTree()
     for ids in encoder.encode_targets(rests, language):
-        own = _until_end(ids, end_ids)
+        own = _until_end(ids, [*end_ids, tokenizer.unk_token_id])  # unknown characters can't be written
+        whole = len(own) == len(_until_end(ids, end_ids))
         begins = [_begins_word(token) for token in tokenizer.convert_ids_to_tokens(own)]
-        stops = [place + 1 == len(own) or begins[place + 1] for place in range(len(own))]
+        stops = [*begins[1:], whole]
         longest = max_new_tokens - 1
         for place in range(len(before), min(len(own), longest)):
             if stops[place]:  # nothing is added that could not end in time
