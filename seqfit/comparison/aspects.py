@@ -363,10 +363,18 @@ def read_meant(words: Iterable[str]) -> set[str]:
 
 
 # What is more specific is looked for first: 'max_length' is padding only where it is no length limit with a number.
-_FIRST = ("accumulation", "checkpointing", "seed", "micro_batch", "test_data", "layout", "lengths", "learning_rate", "gpus")
+_FIRST = (
+    "accumulation",
+    "checkpointing",
+    "seed",
+    "micro_batch",
+    "test_data",
+    "layout",
+    "lengths",
+    "learning_rate",
+    "gpus",
+)
 _ORDER = [*_FIRST, *(name for name in _BY_NAME if name not in _FIRST)]
 _PATTERNS = [
-    (name, re.compile(rf"(?<![a-z0-9])({_BY_NAME[name].names})(?![a-z0-9])"))
-    for name in _ORDER
-    if _BY_NAME[name].names
+    (name, re.compile(rf"(?<![a-z0-9])({_BY_NAME[name].names})(?![a-z0-9])")) for name in _ORDER if _BY_NAME[name].names
 ]

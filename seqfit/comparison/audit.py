@@ -33,7 +33,7 @@ from seqfit.comparison.aspects import (
 from seqfit.comparison.audit_items import AuditInput, read_items
 from seqfit.comparison.audit_limits import find_limits
 from seqfit.comparison.audit_rules import compare_facts
-from seqfit.comparison.audits import Audit, AuditItem, Finding
+from seqfit.comparison.audits import LEVELS, Audit, AuditItem, Finding, join_words, label_of
 from seqfit.errors import RecipeError, did_you_mean
 from seqfit.progress import Progress
 from seqfit.units import format_number
@@ -63,7 +63,7 @@ def audit(
     directly = {item.name: asked or named[item.name] for item in read}
     comparison = compare_facts(read, first, intended_by, directly if not asked else None)
     findings = [*comparison.findings, *find_limits(read, first)]
-    findings.sort(key=lambda one: (["unequal", "unknown", "weak"].index(one.level), not one.is_inverted))
+    findings.sort(key=lambda one: (LEVELS.index(one.level), not one.is_inverted))
     labels = {item.name: _labels(directly[item.name]) for item in read}
     return Audit(
         items=tuple(read),
@@ -114,23 +114,19 @@ def _labels(aspects: Collection[str]) -> tuple[str, ...]:
 def _describe(findings: Sequence[Finding], meant: Sequence[str], equal: int) -> str:
     """One sentence."""
     unequal = [one for one in findings if one.level == "unequal"]
-    weak = [one.label for one in findings if one.level == "weak"]
+    weak = list(dict.fromkeys(one.label for one in findings if one.level == "weak"))
     unknown = [one for one in findings if one.level == "unknown"]
-    besides = f" besides {_join([label.partition(' (')[0] for label in meant])}" if meant else ""
-    limits = f"; limited by {_join(weak)}" if weak else ""
+    others = [label_of(label) for label in meant if label not in {one.label for one in unequal}]
+    besides = f" besides {join_words(others)}" if others else ""
+    limits = f"; limited by {join_words(weak)}" if weak else ""
     if unequal:
         parts = [
-            f"{one.label.partition(' (')[0]}{' (inverted)' if one.is_inverted else ''}" for one in unequal[:_NAMED_FINDINGS]
+            f"{label_of(one.label)}{' (inverted)' if one.is_inverted else ''}" for one in unequal[:_NAMED_FINDINGS]
         ]
         rest = len(unequal) - len(parts)
         parts += [f"{rest} more"] if rest else []
-        return f"Not a fair comparison: {_join(parts)} {'was' if len(unequal) == 1 else 'were'} unequal{besides}{limits}."
+        verb = "was" if len(unequal) == 1 else "were"
+        return f"Not a fair comparison: {join_words(parts)} {verb} unequal{besides}{limits}."
     if unknown:
-        return f"Not known whether it is fair: {_join([one.label for one in unknown])}{limits}."
+        return f"Not known whether it is fair: {join_words([one.label for one in unknown])}{limits}."
     return f"Fair, as far as can be read: {format_number(equal, 'setting')} equal, nothing unequal{besides}{limits}."
-
-
-def _join(parts: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]])) if parts else ""
-
-

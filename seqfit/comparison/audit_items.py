@@ -51,7 +51,19 @@ from seqfit.yaml_text import read_yaml
 AuditInput = str | Path | Mapping[str, Any] | AuditItem
 _KINDS = ("recipe", "script", "run", "comparison", "folder", "data")
 _GB = 1e9
-_ROW_FIELDS = ("name", "arguments", "recipe", "overrides", "script", "gpus", "hardware", "memory", "model", "data")
+_ROW_FIELDS = (
+    "name",
+    "left",
+    "arguments",
+    "recipe",
+    "overrides",
+    "script",
+    "gpus",
+    "hardware",
+    "memory",
+    "model",
+    "data",
+)
 _FIGURES = {"seconds": ("seconds", 1.0), "step_seconds": ("step_seconds", 1.0), "gb": ("memory_bytes", _GB)}
 _NOT_STATED = ("not stated", "unknown", "not known")
 _CONDITION = re.compile(r"(?P<value>.+?)(?: \([^)]*\))? for (?P<rows>.+?)(?:, else (?P<other>.+?)(?: \([^)]*\))?)?")
@@ -130,7 +142,9 @@ class _Reader:
         matrix = records.load_matrix(folder)
         count = 0
         for candidate in matrix.candidates:
-            trials = [records.Trial(candidate.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds]
+            trials = [
+                records.Trial(candidate.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds
+            ]
             paths = [folder / records.TRIAL_RUNS / trial.folder for trial in trials]
             there = [path for path in paths if (path / files.MANIFEST).is_file()]
             if not there:
@@ -162,12 +176,16 @@ class _Reader:
         values = _load(path, json.loads)
         if "rows" in values and isinstance(values["rows"], list):
             yield from self._read_table(values, path)
-        elif _has_argument(values) or any(isinstance(part, Mapping) and _has_argument(part) for part in values.values()):
+        elif _has_argument(values) or any(
+            isinstance(part, Mapping) and _has_argument(part) for part in values.values()
+        ):
             yield self._read_script(path, path.stem)
         else:
             raise _refuse(path, "has no argument of the Trainer")
 
-    def _read_recipe(self, where: str | Recipe | Mapping[str, Any], name: str, overrides: Sequence[str] = ()) -> AuditItem:
+    def _read_recipe(
+        self, where: str | Recipe | Mapping[str, Any], name: str, overrides: Sequence[str] = ()
+    ) -> AuditItem:
         recipe = load_checked_recipe(where, overrides)
         strategy = load_strategy(recipe)
         counts, notes = self._count_rows(recipe)
@@ -210,27 +228,31 @@ class _Reader:
                 "Give each row a name",
             )
         names = [str(row["name"]) for row in rows]
-        conditions = {name: _Condition(name, text, names, path) for name, text in (table.get("by_strategy") or {}).items()}
+        conditions = {
+            name: _Condition(name, text, names, path) for name, text in (table.get("by_strategy") or {}).items()
+        }
         shared = {key: table[key] for key in ("model", "data", "hardware", "gpus", "memory") if key in table}
-        states_rows = bool(conditions) or any("arguments" in row for row in rows)
+        states_rows = bool(conditions) or any({"arguments", "recipe", "script"} & set(row) for row in rows)
         for row in rows:
             name = str(row["name"])
+            stated = {} if states_rows else _read_name(name)
             own = {key: one.value_of(name) for key, one in conditions.items()}
             arguments = dict(table.get("arguments") or {}) | {k: v for k, v in own.items() if v is not None}
-            arguments |= row.get("arguments") or {}
-            for item in self._read_mapping({**shared, **row, "arguments": arguments}, str(path)):
-                yield item if states_rows else _without_named(item)
+            arguments |= stated.get("arguments", {}) | dict(row.get("arguments") or {})
+            for item in self._read_mapping({**shared, **stated, **row, "arguments": arguments}, str(path)):
+                yield item if states_rows else _without_named(item, find_named(stated.get("left", "")))
 
     def _read_mapping(self, row: Mapping[str, Any], place: str) -> Iterator[AuditItem]:
         name = str(row.get("name") or row.get("model") or "item")
         data = row.get("data")
         known = data if isinstance(data, Mapping) else {}
+        gpus = _read_gpus(name, row, place)
         scored = known.get("test") or known.get("validation")
         _check_counts(name, known, place)
         if row.get("recipe") is not None:
             item = self._read_recipe(row["recipe"], name, row.get("overrides") or ())
         elif row.get("script") is not None:
-            item = self._read_script(row["script"], name, train=known.get("train"), scored=scored, gpus=row.get("gpus"))
+            item = self._read_script(row["script"], name, train=known.get("train"), scored=scored, gpus=gpus)
         else:
             arguments = dict(row.get("arguments") or {})
             is_naive = arguments.pop("parallelize", False) or arguments.get("device_map") is not None
@@ -240,7 +262,7 @@ class _Reader:
                     "a row has arguments of transformers' Trainer, a recipe or a script",
                     "Write arguments: {learning_rate: 1e-4, ...}",
                 )
-            counts = {"train": known.get("train"), "scored": scored, "gpus": row.get("gpus")}
+            counts = {"train": known.get("train"), "scored": scored, "gpus": gpus}
             item = self._read_script(arguments, name, is_naive=is_naive, **counts)
         facts = dict(item.facts)
         for aspect, value in (("model", row.get("model")), ("machine", row.get("hardware"))):
@@ -280,7 +302,9 @@ class _Reader:
         if any(source.path is None for source in recipe.sources):
             train, test = ([one.get(name) for one in limits] for name in ("train", "test"))
             return Counts(*(sum(filter(None, one)) if all(one) else None for one in (train, test))), ()
-        key = json.dumps([recipe.seed, recipe.task.model_dump(mode="json"), [s.model_dump(mode="json") for s in recipe.sources]])
+        key = json.dumps(
+            [recipe.seed, recipe.task.model_dump(mode="json"), [s.model_dump(mode="json") for s in recipe.sources]]
+        )
         if key not in self._counts:
             try:
                 self._counts[key] = count_rows(recipe, self._progress)
@@ -346,12 +370,31 @@ def _read_value(text: str | None) -> Any:
     return {"True": True, "False": False}.get(value, value) if isinstance(value, str) else value
 
 
-def _without_named(item: AuditItem) -> AuditItem:
-    """Of a table that gives no row its own arguments: what a row is named after is not known, only named."""
-    named = find_named(item.name)
+def _read_name(name: str) -> dict[str, Any]:
+    """A name that is an argument says what the row has, where the table gives no arguments: gradient_checkpointing."""
+    arguments: dict[str, Any] = {}
+    left, gpus = [], None
+    for part in (one.strip() for one in name.split(",")):
+        key, equals, value = part.removeprefix("model.").removesuffix("()").partition("=")
+        argument = trainer_names.find_argument(key)
+        if part in ("fp32", "fp16", "bf16"):
+            arguments |= {"fp16": part == "fp16", "bf16": part == "bf16"}
+        elif argument is not None and (equals or argument.is_flag):
+            arguments[key] = _read_value(value) if equals else True
+        elif part.startswith("adamw_"):
+            arguments["optim"] = part
+        elif match := re.fullmatch(r"(single|\d+) GPUs?", part):
+            gpus = 1 if match[1] == "single" else int(match[1])
+        else:
+            left.append(part)
+    return {"arguments": arguments, "left": ", ".join(left), **({} if gpus is None else {"gpus": gpus})}
+
+
+def _without_named(item: AuditItem, named: set[str]) -> AuditItem:
+    """What a row is named after, and no argument, is not known."""
     facts = {aspect: fact for aspect, fact in item.facts.items() if aspect not in named}
-    note = "the table has no arguments of its own for this row: what it is named after was not checked"
-    return replace(item, facts=facts, notes=(*item.notes, note)) if named else item
+    note = "the table has no arguments of its own for this row: it is taken to be what its name says"
+    return replace(item, facts=facts, notes=(*item.notes, note))
 
 
 def _read_data(data: Mapping[str, Any]) -> dict[str, Fact]:
@@ -362,6 +405,15 @@ def _read_data(data: Mapping[str, Any]) -> dict[str, Fact]:
         "data": Fact([name, train], trained),
         "test_data": Fact([name, scored], f"{name}, {', '.join(scored)} rows" if scored else name),
     }
+
+
+def _read_gpus(name: str, row: Mapping[str, Any], place: str) -> int | None:
+    """As stated, or of '2x RTX 3090'."""
+    gpus = row.get("gpus")
+    if gpus is not None and (not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1):
+        raise RecipeError(f"{place}: gpus of '{name}' is {gpus!r}", "it is a number of GPUs", "Write gpus: 2")
+    match = re.match(r"(\d+) ?x ", str(row.get("hardware", "")))
+    return gpus if gpus is not None else int(match[1]) if match else None
 
 
 def _check_counts(name: str, data: Mapping[str, Any], place: str) -> None:
@@ -411,7 +463,9 @@ def _load(path: Path, parse: Any) -> dict[str, Any]:
         values = parse(path.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         what = " ".join(str(error).split())
-        raise RecipeError(f"'{path}' can't be read ({what})", "it is read as YAML or JSON", "Correct it there") from error
+        raise RecipeError(
+            f"'{path}' can't be read ({what})", "it is read as YAML or JSON", "Correct it there"
+        ) from error
     if not isinstance(values, dict):
         raise _refuse(path, "has no names with values")
     return values

@@ -160,7 +160,10 @@ def _describe_optimizer(name: str, given: Mapping[str, Any]) -> str:
 def _describe_regularisation(given: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
     dropout = (recipe.get("model") or {}).get("dropout")
     return describe_regularisation(
-        given.get("weight_decay", 0.0), given.get("max_grad_norm", 1.0), given.get("label_smoothing_factor", 0.0), dropout
+        given.get("weight_decay", 0.0),
+        given.get("max_grad_norm", 1.0),
+        given.get("label_smoothing_factor", 0.0),
+        dropout,
     )
 
 
@@ -200,7 +203,9 @@ def _read_evaluations(given: Mapping[str, Any], rows: int | None, rows_per_updat
     if when == "epoch" and not (isinstance(steps, int) and steps > 0):
         return {"evaluations": Fact(math.ceil(epochs), f"{math.ceil(epochs)}, one per epoch")}
     every = given.get("eval_steps") or given.get("logging_steps") or 500
-    total = steps if isinstance(steps, int) and steps > 0 else math.ceil(rows / rows_per_update) * epochs if rows else None
+    total = (
+        steps if isinstance(steps, int) and steps > 0 else math.ceil(rows / rows_per_update) * epochs if rows else None
+    )
     if when == "steps" and total and every >= 1:
         return {"evaluations": Fact(int(total // every), f"{int(total // every)}, every {every} updates")}
     return {"evaluations": _fact(f"every {every} updates" if when == "steps" else when)}
@@ -241,9 +246,13 @@ def _read_recipe(recipe: Mapping[str, Any]) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     model, task, data = (recipe.get(part) or {} for part in ("model", "task", "data"))
     if model.get("name") or model.get("path"):
-        facts["model"] = _fact(name_model(str(model.get("path") or model["name"])))
+        name = name_model(str(model.get("path") or model["name"]))
+        facts["model"] = Fact([name, "pretrained"], name.rstrip("/").rpartition("/")[2], name)
     if isinstance(data, Mapping) and (data.get("hub") or data.get("path")):
-        facts |= read_source_facts(data, recipe.get("eval") or {})
+        facts |= {
+            name: Fact([fact.value], fact.text, fact.place)
+            for name, fact in read_source_facts(data, recipe.get("eval") or {}).items()
+        }
     texts = {name: task[name] for name in ("prefix", "source", "target") if task.get(name)}
     if texts:
         facts["text"] = Fact(json.dumps(texts, sort_keys=True), " -> ".join(map(str, texts.values())))
@@ -275,7 +284,7 @@ def read_source_facts(data: Mapping[str, Any], evaluation: Mapping[str, Any]) ->
     held = data.get("holdout") if not splits else None
     return {
         "data": Fact(
-            json.dumps([place, config, trained, data.get("balance"), data.get("each")]), ", ".join([title, *trained])
+            [place, config, trained, data.get("balance"), data.get("each")], ", ".join([title, *trained]), place
         ),
-        "test_data": Fact(json.dumps([place, config, scored, held], sort_keys=True), ", ".join([title, *scored])),
+        "test_data": Fact([place, config, scored, held], ", ".join([title, *scored]), place),
     }
