@@ -54,7 +54,7 @@ ASPECTS = (
         "another batch per update is another training: the gradient has other noise, and an epoch another number of "
         "updates",
         "give all items the same product of rows per GPU, accumulation and GPUs (train.batch_examples in a recipe)",
-        r"(global[ -]*|effective[ -]*)?batch([ .-]*size)?|bs\d*",
+        r"(global[ -]*|effective[ -]*)?batch([ .-]*size)?[ =]?\d*|bs\d*",
         ("micro_batch", "accumulation", "updates"),
     ),
     Aspect(

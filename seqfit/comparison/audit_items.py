@@ -79,11 +79,11 @@ def name_apart(items: Sequence[AuditItem]) -> list[AuditItem]:
     counts = Counter(item.name for item in items)
     named: list[AuditItem] = []
     for item in items:
-        parts, taken = Path(item.source).parts, 1
-        name = item.name
-        same = [Path(other.source).parts for other in items if other.name == item.name and other is not item]
-        while counts[item.name] > 1 and taken < len(parts) and any(other[-taken:] == parts[-taken:] for other in same):
-            taken += 1
+        parts, taken, name = Path(item.source).parts, 1, item.name
+        if counts[item.name] > 1 and parts:
+            same = [Path(one.source).parts for one in items if one.name == item.name and one is not item]
+            while taken < len(parts) and any(other[-taken:] == parts[-taken:] for other in same):
+                taken += 1
             name = "/".join(parts[-taken:])
         if name in {one.name for one in named}:
             name = f"{name} ({sum(one.source == item.source for one in named) + 1})"

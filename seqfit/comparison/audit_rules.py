@@ -17,6 +17,8 @@ from typing import Any
 from seqfit.comparison.aspects import ASPECTS, Aspect
 from seqfit.comparison.audits import (
     MEASURED,
+    ONE_COPY,
+    PER_GPU,
     PLANNED,
     Affected,
     AuditItem,
@@ -77,7 +79,9 @@ def compare_facts(
     missing: dict[tuple[str, ...], list[Aspect]] = {}
     for aspect in ASPECTS:
         values = _collect(aspect, items)
-        lacking = tuple(item.name for item in items if _lacks(item, aspect))
+        lacking = tuple(
+            item.name for item in items if _lacks(item, aspect) or item.name in _of_unknown_gpus(aspect, items)
+        )
         if lacking and values.keys and len(lacking) < len(items):
             missing.setdefault(lacking, []).append(aspect)
         if aspect.name == "tokenized" and differing & _CAUSES_OF_TOKENS:
@@ -105,13 +109,25 @@ def _collect(aspect: Aspect, items: Sequence[AuditItem]) -> _Values:
 
 def _distinguish(fact: Fact) -> str:
     """Where another value has the same text."""
-    return f"{fact.text} ({fact.place})" if fact.place not in ("", MEASURED, PLANNED) else f"{fact.text} ({fact.value})"
+    return (
+        f"{fact.text} ({fact.place})"
+        if fact.place not in ("", MEASURED, PLANNED, PER_GPU, ONE_COPY)
+        else f"{fact.text} ({fact.value})"
+    )
 
 
 def _lacks(item: AuditItem, aspect: Aspect) -> bool:
     """A recipe leaves open what is planned, and that never changes what is learnt."""
     is_stated = aspect.name in STATED_BY or aspect.name == "gpus"
     return item.kind in ("script", "row") and is_stated and aspect.name not in item.facts
+
+
+def _of_unknown_gpus(aspect: Aspect, items: Sequence[AuditItem]) -> list[str]:
+    """Each GPU multiplies the rows of an update, but not those of an item with one copy of the model."""
+    places = {item.name: item.facts[aspect.name].place for item in items if aspect.name in item.facts}
+    if aspect.name != "rows_per_update" or ONE_COPY not in places.values():
+        return []
+    return [name for name, place in places.items() if place == PER_GPU]
 
 
 def _judge(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.audits import Fact
+from seqfit.comparison.audits import ONE_COPY, PER_GPU, Fact
 from seqfit.conversion import Conversion
 from seqfit.model_configs import find_known_model
 from seqfit.units import format_number
@@ -73,15 +73,17 @@ def read_script_facts(conversion: Conversion, counts: Counts, gpus: int | None =
     """`gpus`: where somebody else says how many there were."""
     script, given = conversion.script, conversion.script.arguments
     count = gpus or script.processes or script.visible_gpus
-    copies = 1 if script.naive_pipeline or script.sharding == "pipeline" else count or 1
+    is_naive = script.naive_pipeline
+    copies = 1 if is_naive else count or 1
     rows = script.per_device_examples * script.accumulation * copies
     product = f"{script.per_device_examples} x {script.accumulation}"
-    product += f" x {format_number(copies, 'GPU')}" if count else ", on each GPU"
+    per_gpu = ", on each GPU" if count is None else f" x {format_number(copies, 'GPU')}"
+    product += ", one copy of the model" if is_naive else per_gpu
     length = _read_length(given, counts.train, script.per_device_examples * copies, script.accumulation)
     facts = {
         "accumulation": Fact(script.accumulation, str(script.accumulation)),
         "micro_batch": Fact(script.per_device_examples, str(script.per_device_examples)),
-        "rows_per_update": Fact(rows, f"{rows} ({product})"),
+        "rows_per_update": Fact(rows, f"{rows} ({product})", "" if count else ONE_COPY if is_naive else PER_GPU),
         **length,
         "learning_rate": Fact(given.get("learning_rate", 5e-5), f"{given.get('learning_rate', 5e-5):g}"),
         "schedule": _fact(_describe_schedule(given, length["updates"].value)),

@@ -21,7 +21,7 @@ def write_audit_page(audit: audits.Audit, out: Path) -> Path:
     header = element(
         "header",
         element("div", "seqfit audit", class_="eyebrow"),
-        element("h1", "Fair" if audit.is_fair else "Was it fair?"),
+        element("h1", f"Was it fair? {_answer(audit)}"),
         element("p", audit.verdict, class_="lead"),
         facts({"Items": str(len(audit.items)), "Baseline": audit.baseline}),
     )
@@ -36,6 +36,10 @@ def write_audit_page(audit: audits.Audit, out: Path) -> Path:
             "Choose another with --html FILE",
         ) from error
     return out
+
+
+def _answer(audit: audits.Audit) -> str:
+    return "Yes" if audit.is_fair else "No" if audit.of_level("unequal") else "Not known"
 
 
 def show_audit(audit: audits.Audit) -> list[Html]:
