@@ -37,7 +37,8 @@ def command(
         str | None,
         Option(
             metavar="NAME",
-            help="Item that the others are compared with (default: the first that is not named after a setting).",
+            help="Item that the others are compared with, such as fp32 (default: the first that is not named after a "
+            "setting).",
         ),
     ] = None,
     html: Annotated[

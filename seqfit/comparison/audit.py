@@ -25,15 +25,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 from seqfit.comparison.aspects import (
     ASPECTS,
-    find_named,
+    find_meant,
     is_everything,
     read_meant,
     with_consequences,
 )
 from seqfit.comparison.audit_items import AuditInput, read_items
-from seqfit.comparison.audit_limits import find_limits
+from seqfit.comparison.audit_limits import list_limits
 from seqfit.comparison.audit_rules import compare_facts
-from seqfit.comparison.audits import LEVELS, Audit, AuditItem, Finding, join_words, label_of
+from seqfit.comparison.audits import LEVELS, Audit, AuditItem, AuditFinding, join_words, label_of
 from seqfit.errors import RecipeError, did_you_mean
 from seqfit.progress import Progress
 from seqfit.units import format_number
@@ -62,7 +62,7 @@ def audit(
     intended_by = {item.name: with_consequences(asked or named[item.name]) for item in read}
     directly = {item.name: asked or named[item.name] for item in read}
     comparison = compare_facts(read, first, intended_by, directly if not asked else None)
-    findings = [*comparison.findings, *find_limits(read, first)]
+    findings = [*comparison.findings, *list_limits(read, first)]
     findings.sort(key=lambda one: (LEVELS.index(one.level), not one.is_inverted))
     labels = {item.name: _labels(directly[item.name]) for item in read}
     return Audit(
@@ -81,7 +81,7 @@ def _find_all_named(items: Sequence[AuditItem]) -> dict[str, set[str]]:
     """What each item is named after; words that all names have say nothing, and 'all' is named after everything."""
     shared = set.intersection(*(set(_split_words(item.name)) for item in items))
     named = {
-        item.name: set(item.named_after) or find_named(" ".join(w for w in _split_words(item.name) if w not in shared))
+        item.name: set(item.named_after) or find_meant(" ".join(w for w in _split_words(item.name) if w not in shared))
         for item in items
     }
     everything = set().union(*named.values())
@@ -111,7 +111,7 @@ def _labels(aspects: Collection[str]) -> tuple[str, ...]:
     return tuple(aspect.label for aspect in ASPECTS if aspect.name in aspects)
 
 
-def _describe(findings: Sequence[Finding], meant: Sequence[str], equal: int) -> str:
+def _describe(findings: Sequence[AuditFinding], meant: Sequence[str], equal: int) -> str:
     """One sentence."""
     unequal = [one for one in findings if one.level == "unequal"]
     weak = list(dict.fromkeys(one.label for one in findings if one.level == "weak"))

@@ -32,7 +32,7 @@ from typing import Any
 import yaml
 
 from seqfit.comparison import records
-from seqfit.comparison.aspects import find_named, is_everything
+from seqfit.comparison.aspects import find_meant, is_everything
 from seqfit.comparison.audits import AuditItem, Fact
 from seqfit.comparison.recipe_facts import read_recipe_facts, read_run
 from seqfit.comparison.script_facts import Counts, read_script_facts
@@ -65,6 +65,7 @@ _ROW_FIELDS = (
     "data",
 )
 _FIGURES = {"seconds": ("seconds", 1.0), "step_seconds": ("step_seconds", 1.0), "gb": ("memory_bytes", _GB)}
+_ARGUMENT_FILES = (".json", ".yaml", ".yml")
 _NOT_STATED = ("not stated", "unknown", "not known")
 _CONDITION = re.compile(r"(?P<value>.+?)(?: \([^)]*\))? for (?P<rows>.+?)(?:, else (?P<other>.+?)(?: \([^)]*\))?)?")
 
@@ -151,7 +152,7 @@ class _Reader:
                 continue
             count += 1
             item = read_run(Run(there[0]), candidate.name)
-            named = find_named(candidate.name).union(*map(find_named, candidate.overrides))
+            named = find_meant(candidate.name).union(*map(find_meant, candidate.overrides))
             missing = len(paths) - len(there)
             notes = (f"{format_number(missing, 'run')} of {len(paths)} not there",) if missing else ()
             yield replace(item, seeds=matrix.seeds, named_after=frozenset(named), notes=(*item.notes, *notes))
@@ -205,7 +206,8 @@ class _Reader:
             conversion = replace(conversion, script=replace(conversion.script, naive_pipeline=True))
         counts, notes = self._count_script_rows(conversion.recipe)
         counts = Counts(row.get("train") or counts.train, row.get("scored") or counts.scored)
-        facts = read_script_facts(conversion, counts, row.get("gpus"))
+        is_script = not isinstance(given, Mapping) and Path(given).suffix.lower() not in _ARGUMENT_FILES
+        facts = read_script_facts(conversion, counts, row.get("gpus"), is_script=is_script)
         shown = [f"{one.place}: {one.what}".removeprefix(": ") for one in conversion.not_read]
         unread = [f"not read: {what}" for what in shown] if not isinstance(given, Mapping) else []
         seed = facts.get("seed")
@@ -232,15 +234,17 @@ class _Reader:
             name: _Condition(name, text, names, path) for name, text in (table.get("by_strategy") or {}).items()
         }
         shared = {key: table[key] for key in ("model", "data", "hardware", "gpus", "memory") if key in table}
+        common = {name: value for name, value in table.items() if trainer_names.find_argument(name) is not None}
+        common |= table.get("arguments") or {}
         states_rows = bool(conditions) or any({"arguments", "recipe", "script"} & set(row) for row in rows)
         for row in rows:
             name = str(row["name"])
             stated = {} if states_rows else _read_name(name)
             own = {key: one.value_of(name) for key, one in conditions.items()}
-            arguments = dict(table.get("arguments") or {}) | {k: v for k, v in own.items() if v is not None}
+            arguments = common | {k: v for k, v in own.items() if v is not None}
             arguments |= stated.get("arguments", {}) | dict(row.get("arguments") or {})
             for item in self._read_mapping({**shared, **stated, **row, "arguments": arguments}, str(path)):
-                yield item if states_rows else _without_named(item, find_named(stated.get("left", "")))
+                yield item if states_rows else _without_named(item, find_meant(stated.get("left", "")))
 
     def _read_mapping(self, row: Mapping[str, Any], place: str) -> Iterator[AuditItem]:
         name = str(row.get("name") or row.get("model") or "item")
@@ -307,14 +311,14 @@ class _Reader:
         )
         if key not in self._counts:
             try:
-                self._counts[key] = count_rows(recipe, self._progress)
+                self._counts[key] = count_split_rows(recipe, self._progress)
             except (SeqfitError, OSError) as error:
                 note = f"rows are not counted: {getattr(error, 'given', '') or error}"
                 return Counts(), (note,)
         return self._counts[key], ()
 
 
-def count_rows(recipe: Recipe, progress: Progress | None) -> Counts:
+def count_split_rows(recipe: Recipe, progress: Progress | None) -> Counts:
     """Of the files, without tokenizing them."""
     from seqfit.data import SourceSplits
     from seqfit.tasks import build_task
@@ -360,7 +364,7 @@ def _is_meant(word: str, row: str) -> bool:
     """By its name, or by what both are named after: grad_accumulation is the row 'gradient accumulation'."""
     if word.lower() == row.lower():
         return True
-    return bool(find_named(word)) and find_named(word) == find_named(row) and not is_everything(row)
+    return bool(find_meant(word)) and find_meant(word) == find_meant(row) and not is_everything(row)
 
 
 def _read_value(text: str | None) -> Any:

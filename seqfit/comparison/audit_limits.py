@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from seqfit.comparison.audits import AuditItem, Finding
+from seqfit.comparison.audits import AuditItem, AuditFinding
 from seqfit.comparison.quantities import is_row_mean
 from seqfit.comparison.statistics import count_row_error, estimate_row_error
 from seqfit.units import format_share
@@ -24,7 +24,7 @@ _FEW_UPDATES = 100
 _FORWARD = 1 / 3  # of the work of a training row
 
 
-def find_limits(items: Sequence[AuditItem], baseline: AuditItem) -> list[Finding]:
+def list_limits(items: Sequence[AuditItem], baseline: AuditItem) -> list[AuditFinding]:
     return [
         *_find_noise(items, baseline),
         *_find_one_seed(items),
@@ -33,7 +33,7 @@ def find_limits(items: Sequence[AuditItem], baseline: AuditItem) -> list[Finding
     ]
 
 
-def _find_noise(items: Sequence[AuditItem], baseline: AuditItem) -> Iterator[Finding]:
+def _find_noise(items: Sequence[AuditItem], baseline: AuditItem) -> Iterator[AuditFinding]:
     names = dict.fromkeys(name for item in items for name in item.scores if is_row_mean(name))
     judged = [found for name in names if (found := _judge_score(name, items, baseline)) is not None]
     if any(one.noise for one in judged):
@@ -93,14 +93,14 @@ def _find_error(name: str, ours: AuditItem, theirs: AuditItem) -> float:
     )
 
 
-def _report_noise(judged: Sequence[_JudgedScore]) -> Finding:
+def _report_noise(judged: Sequence[_JudgedScore]) -> AuditFinding:
     main, rows = judged[0], judged[0].rows
     names = " and ".join(one.name for one in judged) if len(judged) < 4 else f"{len(judged)} scores"
     is_all = all(len(one.noise) == len(one.scored) - 1 for one in judged)
     noise = list(dict.fromkeys(item.name for one in judged for item in one.noise))
     who = "no difference" if is_all else f"the difference of {', '.join(noise)}"
     verb = "is significant" if is_all else "is not significant"
-    return Finding(
+    return AuditFinding(
         aspect="test_rows",
         label=f"{rows:,} scored rows",
         level="weak",
@@ -131,9 +131,9 @@ def _half_of(score: float, rows: int) -> float:
     return _NORMAL * estimate_row_error(score, 0.0, rows)
 
 
-def _report_few_rows(items: Sequence[AuditItem], rows: int) -> Finding:
+def _report_few_rows(items: Sequence[AuditItem], rows: int) -> AuditFinding:
     half = _NORMAL * estimate_row_error(_TYPICAL, _TYPICAL, rows)
-    return Finding(
+    return AuditFinding(
         aspect="test_rows",
         label=f"{rows:,} scored rows",
         level="weak",
@@ -147,11 +147,11 @@ def _report_few_rows(items: Sequence[AuditItem], rows: int) -> Finding:
     )
 
 
-def _find_one_seed(items: Sequence[AuditItem]) -> Iterator[Finding]:
+def _find_one_seed(items: Sequence[AuditItem]) -> Iterator[AuditFinding]:
     scored = [item for item in items if item.scores]
     if len(scored) < 2 or any(len(item.seeds) > 1 for item in scored):
         return
-    yield Finding(
+    yield AuditFinding(
         aspect="one_seed",
         label="one seed each",
         level="weak",
@@ -165,7 +165,7 @@ def _find_one_seed(items: Sequence[AuditItem]) -> Iterator[Finding]:
     )
 
 
-def _find_sums(items: Sequence[AuditItem]) -> Iterator[Finding]:
+def _find_sums(items: Sequence[AuditItem]) -> Iterator[AuditFinding]:
     measured = [item for item in items if "memory_bytes" in item.figures]
     counts = {item.name: item.facts["gpus"].value for item in measured if "gpus" in item.facts}
     if len(measured) < 2 or max(counts.values(), default=1) == 1:
@@ -180,7 +180,7 @@ def _find_sums(items: Sequence[AuditItem]) -> Iterator[Finding]:
         count, size = counts.get(item.name, 1), item.figures["memory_bytes"]
         each = f" = {_gigabytes(size / count)} per GPU" if item.memory_is_summed and count > 1 else ""
         values[item.name] = f"{_gigabytes(size)}{f' over {count} GPUs' if count > 1 else ''}{each}"
-    yield Finding(
+    yield AuditFinding(
         aspect="memory",
         label="memory summed over GPUs",
         level="unknown" if unstated else "unequal" if differs else "weak",
@@ -201,7 +201,7 @@ def _gigabytes(size: float) -> str:
     return f"{size / 1e9:.4g} GB"
 
 
-def _find_whole_times(items: Sequence[AuditItem]) -> Iterator[Finding]:
+def _find_whole_times(items: Sequence[AuditItem]) -> Iterator[AuditFinding]:
     timed = [item for item in items if "seconds" in item.figures]
     if len(timed) < 2:
         return
@@ -214,7 +214,7 @@ def _find_whole_times(items: Sequence[AuditItem]) -> Iterator[Finding]:
             if shares
             else ""
         )
-        yield Finding(
+        yield AuditFinding(
             aspect="whole_time",
             label="times with evaluations",
             level="weak",
@@ -231,7 +231,7 @@ def _find_whole_times(items: Sequence[AuditItem]) -> Iterator[Finding]:
         name: fact.text for name, fact in updates.items() if isinstance(fact.value, int) and fact.value < _FEW_UPDATES
     }
     if few:
-        yield Finding(
+        yield AuditFinding(
             aspect="warm_up",
             label="times with the first updates",
             level="weak",

@@ -23,7 +23,7 @@ from seqfit.comparison.audits import (
     Affected,
     AuditItem,
     Fact,
-    Finding,
+    AuditFinding,
     join_names,
     join_words,
     label_of,
@@ -38,7 +38,7 @@ _COST: tuple[Affected, ...] = ("time", "memory")
 
 @dataclass
 class FactComparison:
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[AuditFinding] = field(default_factory=list)
     equal: list[str] = field(default_factory=list)
     intended: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -169,7 +169,7 @@ def _is_unused(values: _Values, name: str) -> bool:
     return values.aspect.without is not None and values.is_off(name) and not names_it
 
 
-def _report_inverted(values: _Values, users: Sequence[str], others: Sequence[str]) -> Finding:
+def _report_inverted(values: _Values, users: Sequence[str], others: Sequence[str]) -> AuditFinding:
     aspect = values.aspect
     short = label_of(aspect.label)
     what = (
@@ -184,14 +184,14 @@ def _describe_values(values: _Values, names: Sequence[str]) -> str:
     return "/".join(dict.fromkeys(values.texts[name] for name in names))
 
 
-def _report_unused(values: _Values, users: Sequence[str]) -> Finding:
+def _report_unused(values: _Values, users: Sequence[str]) -> AuditFinding:
     short = label_of(values.aspect.label)
     verb = "is" if len(users) == 1 else "are"
     what = f"{join_names(users)} {verb} named after {short} and {'does' if len(users) == 1 else 'do'} not use it"
     return _build(values, users, f"{what}: {_describe_values(values, users)}")
 
 
-def _report_unequal(values: _Values, stray: Sequence[str], items: Sequence[AuditItem]) -> Finding:
+def _report_unequal(values: _Values, stray: Sequence[str], items: Sequence[AuditItem]) -> AuditFinding:
     short = label_of(values.aspect.label)
     affects = values.aspect.affects
     rows = [item.facts["rows_per_update"].value for item in items if "rows_per_update" in item.facts]
@@ -208,9 +208,9 @@ def _build(
     by: str = "",
     *,
     is_inverted: bool = False,
-) -> Finding:
+) -> AuditFinding:
     aspect = values.aspect
-    return Finding(
+    return AuditFinding(
         aspect=aspect.name,
         label=aspect.label,
         level="unequal",
@@ -257,9 +257,9 @@ def _measure(values: _Values, items: Sequence[AuditItem]) -> str:
     return f"{by}; time per update: {shown}" if by else f"time per update: {shown}"
 
 
-def _report_unknown(names: Sequence[str], aspects: Sequence[Aspect]) -> Finding:
+def _report_unknown(names: Sequence[str], aspects: Sequence[Aspect]) -> AuditFinding:
     labels = [label_of(aspect.label) for aspect in aspects]
-    return Finding(
+    return AuditFinding(
         aspect="unknown",
         label=f"{join_words(labels)} of {join_names(names)}",
         level="unknown",

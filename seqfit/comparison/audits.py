@@ -67,7 +67,7 @@ class AuditItem:
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     aspect: str  # its key, such as rows_per_update
     label: str  # 'rows per update'
     level: Level
@@ -87,7 +87,7 @@ class Audit:
     baseline: str
     meant: Mapping[str, tuple[str, ...]]  # item -> labels of the aspects in which it is meant to differ
     is_guessed: bool  # whether `meant` was guessed from names
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     equal: tuple[str, ...]  # labels of the aspects that all items have, and that are equal
     intended: Mapping[str, Mapping[str, str]]  # label of an aspect that differs as it is meant to -> item -> value
     verdict: str  # one sentence
@@ -97,7 +97,7 @@ class Audit:
         """Nothing was unequal besides what was meant, and nothing that was compared is unknown."""
         return not any(finding.level in ("unequal", "unknown") for finding in self.findings)
 
-    def of_level(self, level: Level) -> Sequence[Finding]:
+    def of_level(self, level: Level) -> Sequence[AuditFinding]:
         return [finding for finding in self.findings if finding.level == level]
 
 
@@ -113,7 +113,7 @@ def format_audit(audit: Audit, width: int) -> str:
             parts.append("\n\n".join([f"{title}:", *(_format_finding(one, width) for one in found)]))
     if audit.equal:
         parts.append(_wrap(f"Equal ({len(audit.equal)}): {', '.join(label_of(one) for one in audit.equal)}", width))
-    parts += [_wrap(note, width, "  ") for note in list_notes(audit)]
+    parts += [_wrap(note, width, "  ") for note in list_audit_notes(audit)]
     return "\n\n".join(parts)
 
 
@@ -163,7 +163,7 @@ def _list_values(label: str, values: Mapping[str, str], mark: str) -> Iterator[t
         yield (label, mark, text, ", ".join(names)) if number == 0 else ("", "", text, ", ".join(names))
 
 
-def list_notes(audit: Audit) -> list[str]:
+def list_audit_notes(audit: Audit) -> list[str]:
     """What was not read or assumed, item by item; the same of all items once."""
     shared = set.intersection(*(set(item.notes) for item in audit.items))
     lines = [f"All items: {_shorten(sorted(shared))}"] if shared else []
@@ -178,7 +178,7 @@ def _shorten(notes: Sequence[str]) -> str:
     return "; ".join([*notes[:_SHOWN_NOTES], *more])
 
 
-def _format_finding(finding: Finding, width: int) -> str:
+def _format_finding(finding: AuditFinding, width: int) -> str:
     affects = f" [{', '.join(finding.affects)}]" if finding.affects else ""
     lines = [_wrap(f"- {finding.what}{affects}", width, "  ")]
     parts = {"by how much": finding.by, "why": finding.why, "change": finding.change}

@@ -53,12 +53,14 @@ STATED_BY = {
     "model": ("model_name_or_path",),
     "attention": ("attn_implementation", "torch_compile"),
     "loader": ("dataloader_num_workers",),
+    "trained_part": ("lora_r", "freeze_encoder", "freeze_embeds"),
     "layout": ("deepspeed", "fsdp"),
 }
 _OF_ARGUMENTS = (  # what TrainingArguments alone decide
     *("accumulation", "rows_per_update", "micro_batch", "updates", "passes", "learning_rate", "schedule", "optimizer"),
     *("regularisation", "precision", "checkpointing", "seed", "evaluations", "loader"),
 )
+_OF_SCRIPTS = ("padding", "lengths", "trained_part", "attention")  # what the rest of a script decides
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,10 @@ class Counts:
     scored: int | None = None
 
 
-def read_script_facts(conversion: Conversion, counts: Counts, gpus: int | None = None) -> dict[str, Fact]:
-    """`gpus`: where somebody else says how many there were."""
+def read_script_facts(
+    conversion: Conversion, counts: Counts, gpus: int | None = None, *, is_script: bool = True
+) -> dict[str, Fact]:
+    """`gpus`: where somebody else says how many there were. Arguments without their script leave some things open."""
     script, given = conversion.script, conversion.script.arguments
     count = gpus or script.processes or script.visible_gpus
     is_naive = script.naive_pipeline
@@ -109,6 +113,8 @@ def read_script_facts(conversion: Conversion, counts: Counts, gpus: int | None =
         facts["layout"] = _fact("one GPU" if count == 1 else _name_layout(conversion))
     hidden = {aspect for aspect, names in STATED_BY.items() if set(names) & set(script.unread)}
     hidden |= set(_OF_ARGUMENTS) if script.hides_arguments else set()
+    if not is_script:
+        hidden |= {aspect for aspect in _OF_SCRIPTS if not set(STATED_BY[aspect]) & set(given)}
     return {aspect: fact for aspect, fact in facts.items() if aspect not in hidden}
 
 

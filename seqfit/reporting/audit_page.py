@@ -86,7 +86,7 @@ def _cells(values: Mapping[str, str], audit: audits.Audit) -> Sequence[Html | st
     ]
 
 
-def _show_finding(finding: audits.Finding) -> Html:
+def _show_finding(finding: audits.AuditFinding) -> Html:
     marks = [badge(word, "plain") for word in finding.affects]
     title = element("h3", audits.label_of(finding.label), " ", *marks)
     pairs = {"By how much": finding.by, "Why it matters": finding.why, "What to change": finding.change}
@@ -103,7 +103,7 @@ def _show_items(audit: audits.Audit) -> Html:
         [name.replace("_", " "), *(item.facts[name].text if name in item.facts else "–" for item in audit.items)]
         for name in stated
     ]
-    notes = audits.list_notes(audit)
+    notes = audits.list_audit_notes(audit)
     folded = [disclosure("All settings", table(["setting", *names], rows))]
     folded += [disclosure("Not read, or assumed", bullets(notes))] if notes else []
     equal = ", ".join(map(audits.label_of, audit.equal))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqfit.comparison.aspects import ASPECTS, find_aspect, find_named, is_everything, read_meant, with_consequences
+from seqfit.comparison.aspects import ASPECTS, find_aspect, find_meant, is_everything, read_meant, with_consequences
 from seqfit.comparison.candidates import list_candidate_names
 from seqfit.errors import RecipeError
 
@@ -35,11 +35,11 @@ from seqfit.errors import RecipeError
     ],
 )
 def test_a_name_means_settings(name: str, meant: set[str]) -> None:
-    assert find_named(name) == meant
+    assert find_meant(name) == meant
 
 
 def test_every_candidate_of_a_comparison_is_named_after_something() -> None:
-    unnamed = [name for name in list_candidate_names() if not find_named(name) and not is_everything(name)]
+    unnamed = [name for name in list_candidate_names() if not find_meant(name) and not is_everything(name)]
     assert unnamed == ["baseline"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seqfit.comparison.audit import audit
-from seqfit.comparison.audits import Audit, Finding, dump_audit, format_audit
+from seqfit.comparison.audits import Audit, AuditFinding, dump_audit, format_audit
 from seqfit.errors import RecipeError
 from seqfit.rundir import files
 from seqfit.yaml_text import write_yaml
@@ -51,7 +51,7 @@ def classic_rows() -> list[dict[str, Any]]:
     return rows
 
 
-def find(found: Audit, aspect: str) -> Finding:
+def find(found: Audit, aspect: str) -> AuditFinding:
     return next(one for one in found.findings if one.aspect == aspect)
 
 
