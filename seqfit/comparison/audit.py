@@ -33,7 +33,7 @@ from seqfit.comparison.aspects import (
 from seqfit.comparison.audit_items import AuditInput, read_items
 from seqfit.comparison.audit_limits import list_limits
 from seqfit.comparison.audit_rules import compare_facts
-from seqfit.comparison.audits import LEVELS, Audit, AuditItem, AuditFinding, join_words, label_of
+from seqfit.comparison.audits import LEVELS, Audit, AuditFinding, AuditItem, join_words, label_of
 from seqfit.errors import RecipeError, did_you_mean
 from seqfit.progress import Progress
 from seqfit.units import format_number

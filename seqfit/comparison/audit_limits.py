@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from seqfit.comparison.audits import AuditItem, AuditFinding
+from seqfit.comparison.audits import AuditFinding, AuditItem
 from seqfit.comparison.quantities import is_row_mean
 from seqfit.comparison.statistics import count_row_error, estimate_row_error
 from seqfit.units import format_share
