@@ -7,7 +7,7 @@
     train.py, run.sh, "python run_summarization.py ...", args.json       what transformers would do
     published.yaml           a table: one item for each of its rows
 
-A mapping is a row of such a table (published_rows.py). Two items of one name get as many parents of their path as it takes.
+A mapping is a row of such a table (published_rows.py). Two items of one name get parents of their path.
 """
 
 from __future__ import annotations
