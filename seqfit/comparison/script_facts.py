@@ -1,7 +1,7 @@
 """What a Trainer script or its arguments state, as facts for an audit: what transformers would do with them.
 
-In: a `Conversion`. Out: facts by aspect. A setting that is known only when the script runs has no fact: it is unknown,
-and never taken to be the default.
+In: a `Conversion`. Out: facts by aspect. A setting that is known only when the script runs is never taken to be the
+default: its fact is the expression, which is compared with nothing but itself.
 
     per_device_train_batch_size=32                    micro_batch 32
     gradient_accumulation_steps=True        ->        accumulation 1       rows_per_update 32
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.audits import ONE_COPY, PER_GPU, Fact
+from seqfit.comparison.audits import ONE_COPY, PER_GPU, UNREAD, Fact
 from seqfit.conversion import Conversion
 from seqfit.model_configs import find_known_model
 from seqfit.units import format_number
@@ -56,7 +56,7 @@ STATED_BY = {
     "trained_part": ("lora_r", "freeze_encoder", "freeze_embeds"),
     "layout": ("deepspeed", "fsdp"),
 }
-_OF_ARGUMENTS = (  # what TrainingArguments alone decide
+ALWAYS_STATED = (  # what TrainingArguments alone decide
     *("accumulation", "rows_per_update", "micro_batch", "updates", "passes", "learning_rate", "schedule", "optimizer"),
     *("regularisation", "precision", "checkpointing", "seed", "evaluations", "loader"),
 )
@@ -111,8 +111,10 @@ def read_script_facts(
         facts["gpus"] = Fact(count, str(count))
     if count is not None or script.naive_pipeline or script.sharding:
         facts["layout"] = _fact("one GPU" if count == 1 else _name_layout(conversion))
-    hidden = {aspect for aspect, names in STATED_BY.items() if set(names) & set(script.unread)}
-    hidden |= set(_OF_ARGUMENTS) if script.hides_arguments else set()
+    for aspect, names in STATED_BY.items():
+        if said := [script.unread[name] for name in names if name in script.unread]:
+            facts[aspect] = Fact(said, ", ".join(said), UNREAD)
+    hidden = set(ALWAYS_STATED) if script.hides_arguments else set()
     if not is_script:
         hidden |= {aspect for aspect in _OF_SCRIPTS if not set(STATED_BY[aspect]) & set(given)}
     return {aspect: fact for aspect, fact in facts.items() if aspect not in hidden}

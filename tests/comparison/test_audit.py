@@ -182,6 +182,23 @@ def test_a_setting_known_only_when_the_script_runs_is_not_known(tmp_path: Path) 
     assert found.verdict.startswith("Not known whether it is fair: precision of other")
 
 
+def test_what_no_script_shows_is_not_known_either(tmp_path: Path) -> None:
+    same = audit([write_t5(tmp_path, "a", "fp16=has_gpu()"), write_t5(tmp_path, "b", "fp16=has_gpu()")])
+    assert same.is_fair  # the same expression
+    assert next(item for item in same.items if item.name == "a").facts["precision"].text == "fp16=has_gpu()"
+    other = audit([write_t5(tmp_path, "a", "fp16=has_gpu()"), write_t5(tmp_path, "b", "fp16=is_new(gpu)")])
+    assert find(other, "unknown").what == "a and b: precision is not stated"
+    hidden = audit([write_t5(tmp_path, "a", "**read_options()"), write_t5(tmp_path, "b", "**read_options()")])
+    assert "learning rate" in find(hidden, "unknown").what
+    assert not hidden.is_fair
+
+
+def test_what_no_row_states_is_listed_and_not_called_equal() -> None:
+    found = audit(classic_rows())
+    assert {"padding", "maximum lengths"} <= set(found.not_stated)
+    assert not set(found.not_stated) & set(found.equal)
+
+
 def test_lengths_and_padding_of_scripts(tmp_path: Path) -> None:
     found = audit(
         [write_t5(tmp_path, "baseline"), write_t5(tmp_path, "ours", padding='"longest"', length=512, model="t5-large")]
