@@ -109,7 +109,10 @@ def _collect(aspect: Aspect, items: Sequence[AuditItem]) -> _Values:
     by_text: dict[str, set[str]] = {}
     for name, fact in known.items():
         by_text.setdefault(fact.text, set()).add(keys[name])
-    texts = {name: _distinguish(fact) if len(by_text[fact.text]) > 1 else fact.text for name, fact in known.items()}
+    texts: dict[str, str] = {}
+    for name, fact in known.items():  # of one value one text: a plan and a record may say it differently
+        same = next((texts[other] for other in texts if keys[other] == keys[name]), None)
+        texts[name] = same or (_distinguish(fact) if len(by_text[fact.text]) > 1 else fact.text)
     return _Values(
         aspect,
         keys,
@@ -242,11 +245,8 @@ def _ratio(values: _Values) -> str:
         or values.aspect.name == "seed"
     ):
         return ""
-    return (
-        f"{max(numbers) / min(numbers):.3g} times as many"
-        if values.aspect.name != "learning_rate"
-        else (f"{max(numbers) / min(numbers):.3g} times as high")
-    )
+    what = "high" if values.aspect.name == "learning_rate" else "many"
+    return f"{max(numbers) / min(numbers):.3g} times as {what}"
 
 
 def _measure(values: _Values, items: Sequence[AuditItem]) -> str:
