@@ -224,8 +224,8 @@ ASPECTS = (
         "evaluations during training",
         ("time",),
         "each is part of the time that is reported as the training's",
-        "evaluate all items equally often, or report the time of the updates alone (train_samples_per_second counts "
-        "both)",
+        "evaluate all items equally often, or report the time of the updates alone (the Trainer's train_runtime "
+        "includes evaluations)",
         r"eval\w*",
     ),
     Aspect(

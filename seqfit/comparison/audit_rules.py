@@ -84,7 +84,7 @@ def compare_facts(
         values = _collect(aspect, items)
         lacking = tuple(item.name for item in items if _lacks(item, aspect, values))
         if not values.keys and aspect.name in set(STATED_BY) - set(ALWAYS_STATED):
-            found.not_stated.append(aspect.label)
+            found.not_stated += [aspect.label] if lacking else []
         elif lacking and (values.keys or aspect.name in ALWAYS_STATED):
             missing.setdefault(lacking, []).append(aspect)
         if aspect.name == "tokenized" and differing & _CAUSES_OF_TOKENS:

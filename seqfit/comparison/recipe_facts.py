@@ -17,6 +17,7 @@ from seqfit.comparison.script_facts import (
     Counts,
     describe_regularisation,
     describe_trained,
+    format_passes,
     name_model,
     read_source_facts,
 )
@@ -117,7 +118,7 @@ def _read_length(recipe: Recipe, counts: Counts) -> dict[str, Fact]:
         size = rows or f"{train.batch_tokens} tokens"
         facts = {"updates": Fact(f"{passes:g}/{size}", f"{passes:g} epochs in batches of {size}")}
     if passes is not None:
-        facts["passes"] = Fact(round(passes, 2), f"{passes:.3g} epochs")
+        facts["passes"] = Fact(round(passes, 2), format_passes(passes))
     total, every = facts["updates"].value, recipe.eval.every_steps or per_epoch
     if train.steps is None and recipe.eval.every_steps is None:
         count = math.ceil(train.passes)
@@ -269,7 +270,7 @@ def _read_steps(steps: Sequence[Mapping[str, Any]]) -> dict[str, Fact]:
         typical = statistics.median_high(pieces)
         facts["accumulation"] = Fact(typical, str(typical), MEASURED)
     if isinstance(passes, int | float):
-        facts["passes"] = Fact(round(passes, 2), f"{passes:.3g} epochs", MEASURED)
+        facts["passes"] = Fact(round(passes, 2), format_passes(passes), MEASURED)
     return facts
 
 

@@ -138,9 +138,9 @@ def _read_length(given: Mapping[str, Any], rows: int | None, rows_per_batch: int
         facts = {"updates": Fact(steps, f"{steps:,}")}
         if rows:
             passes = steps * rows_per_batch * accumulation / rows
-            facts["passes"] = Fact(round(passes, 2), f"{passes:.3g} epochs")
+            facts["passes"] = Fact(round(passes, 2), format_passes(passes))
         return facts
-    facts = {"passes": Fact(float(epochs), f"{epochs:g} epochs")}
+    facts = {"passes": Fact(float(epochs), format_passes(epochs))}
     if rows:
         per_epoch = math.ceil(math.ceil(rows / rows_per_batch) / accumulation)
         updates = math.ceil(epochs * per_epoch)
@@ -149,6 +149,10 @@ def _read_length(given: Mapping[str, Any], rows: int | None, rows_per_batch: int
         each = rows_per_batch * accumulation
         facts["updates"] = Fact(f"{epochs:g}/{each}", f"{epochs:g} epochs in batches of {each}")
     return facts
+
+
+def format_passes(passes: float) -> str:
+    return f"{passes:.3g} epoch{'' if passes == 1 else 's'}"
 
 
 def _describe_schedule(given: Mapping[str, Any], updates: object) -> str:
