@@ -105,7 +105,7 @@ def _collect(aspect: Aspect, items: Sequence[AuditItem]) -> _Values:
     unread = {name: fact for name, fact in known.items() if fact.place == UNREAD}
     if len(unread) < len(items) or len({str(fact.value) for fact in unread.values()}) > 1:
         known = {name: fact for name, fact in known.items() if name not in unread}
-    keys = {name: json.dumps(fact.value, sort_keys=True, default=str) for name, fact in known.items()}
+    keys = {name: _key_of(fact.value) for name, fact in known.items()}
     by_text: dict[str, set[str]] = {}
     for name, fact in known.items():
         by_text.setdefault(fact.text, set()).add(keys[name])
@@ -120,6 +120,13 @@ def _collect(aspect: Aspect, items: Sequence[AuditItem]) -> _Values:
         {name: fact.value for name, fact in known.items()},
         any(fact.place == ONE_COPY for fact in known.values()),
     )
+
+
+def _key_of(value: Any) -> str:
+    """2 epochs and 2.0 epochs are the same."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{float(value):.12g}"
+    return json.dumps(value, sort_keys=True, default=str)
 
 
 def _distinguish(fact: Fact) -> str:

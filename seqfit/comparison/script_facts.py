@@ -49,7 +49,7 @@ STATED_BY = {
     "text": ("source_prefix", "text_column", "summary_column"),
     "test_data": ("validation_file", "test_file", "max_eval_samples", "max_predict_samples"),
     "evaluation": ("num_beams", "generation_num_beams", "generation_max_length", "val_max_target_length"),
-    "evaluations": ("eval_strategy", "evaluation_strategy", "eval_steps"),
+    "evaluations": ("eval_strategy", "evaluation_strategy", "eval_steps", "num_train_epochs", "max_steps"),
     "model": ("model_name_or_path",),
     "attention": ("attn_implementation", "torch_compile"),
     "loader": ("dataloader_num_workers",),
@@ -82,6 +82,7 @@ def read_script_facts(
 ) -> dict[str, Fact]:
     """`gpus`: where somebody else says how many there were. Arguments without their script leave some things open."""
     script, given, wrong = conversion.script, dict(conversion.script.arguments), _find_wrong(conversion)
+    unread = {**script.unread, **wrong}
     for name in wrong:
         given.pop(name)
     sizes = [size if _is_count(size) else 1 for size in (script.per_device_examples, script.accumulation)]
@@ -108,7 +109,7 @@ def read_script_facts(
         "lengths": _fact(f"source {script.max_source_tokens or 'any'}, target {script.max_target_tokens or 'any'}"),
         "seed": Fact(given.get("seed", 42), str(given.get("seed", 42))),
         "evaluation": _fact(_describe_evaluation(given)),
-        **_read_evaluations(given, counts.train, rows),
+        **_read_evaluations(given, None if set(unread) & set(_COUNTS) else counts.train, rows),
         "attention": _fact(_describe_kernels(script.attention, given)),
         "loader": _fact(f"{format_number(int(given.get('dataloader_num_workers', 0)), 'worker')}"),
         "trained_part": _fact(_describe_trained(conversion)),
@@ -120,7 +121,6 @@ def read_script_facts(
         facts["gpus"] = Fact(count, str(count))
     if count is not None or script.naive_pipeline or script.sharding:
         facts["layout"] = _fact("one GPU" if count == 1 else _name_layout(conversion))
-    unread = {**script.unread, **wrong}
     for aspect, names in STATED_BY.items():
         if said := [unread[name] for name in names if name in unread]:
             facts[aspect] = Fact(said, ", ".join(said), UNREAD)

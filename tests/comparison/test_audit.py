@@ -237,6 +237,14 @@ def test_recipes_of_local_files_have_their_rows_counted(tmp_path: Path) -> None:
     assert find(found, "test_rows").what.startswith("10 rows are scored")
 
 
+def test_a_number_is_equal_however_it_is_written() -> None:
+    rows = [
+        {"name": name, "arguments": {"num_train_epochs": epochs, "learning_rate": rate}}
+        for name, epochs, rate in (("a", 2, "1e-4"), ("b", 2.0, 0.0001))
+    ]
+    assert audit(rows).is_fair
+
+
 def test_the_same_name_in_two_folders(tmp_path: Path) -> None:
     paths = []
     for folder in ("a", "b"):
