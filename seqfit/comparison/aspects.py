@@ -277,7 +277,7 @@ ASPECTS = (
         _COST,
         "copies of a model (data parallel), shards and stages need other memory and other communication",
         "use the same layout, or compare only what one GPU holds",
-        r"ddp\d*|fsdp\d*|zero\d*|deepspeed|pipeline\d*|((data|model)[ .-]*)?parallel\w*|offload|sharding",
+        r"ddp\d*|fsdp\d*|zero\d*|deepspeed|pipeline\d+|((data|model)[ .-]*)?parallel\w*|offload|sharding",
         ("gpus", "accumulation", "micro_batch"),
     ),
     Aspect(

@@ -193,8 +193,10 @@ def _format_finding(finding: AuditFinding, width: int) -> str:
 def _format_table(table: Table, width: int) -> str:
     from rich.console import Console
 
-    stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None, highlight=False, markup=False).print(to_rich(table))
+    stream, shown = io.StringIO(), to_rich(table)
+    for column in shown.columns:
+        column.overflow = "fold"  # a path has no spaces
+    Console(file=stream, width=width, color_system=None, highlight=False, markup=False).print(shown)
     return "\n".join(line.rstrip() for line in stream.getvalue().rstrip().splitlines())
 
 
