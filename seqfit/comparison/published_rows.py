@@ -75,7 +75,13 @@ def expand_table(table: Mapping[str, Any], path: Path) -> Iterator[tuple[dict[st
         own = {key: one.value_of(name) for key, one in conditions.items()}
         arguments = common | {key: value for key, value in own.items() if value is not None}
         arguments |= stated.get("arguments", {}) | _mapping(row, "arguments", path)
-        yield {**shared, **stated, **row, "arguments": arguments}, unchecked or None
+        yield {**shared, **stated, **row, **_find_files(row, path.parent), "arguments": arguments}, unchecked or None
+
+
+def _find_files(row: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """A script or recipe next to the table."""
+    named = {key: row[key] for key in ("script", "recipe") if isinstance(row.get(key), str)}
+    return {key: str(folder / name) for key, name in named.items() if (folder / name).is_file()}
 
 
 def _mapping(values: Mapping[str, Any], name: str, place: object) -> dict[str, Any]:

@@ -217,7 +217,9 @@ def read_run(run: Run, name: str) -> AuditItem:
     steps, notes = _scan(run, files.STEPS)
     evaluations, more = _scan(run, files.EVALUATIONS)
     events, last = _scan(run, files.EVENTS)
-    facts |= _read_steps(steps) | _read_manifest(manifest) | _read_recovery(run, events)
+    facts |= _read_steps(steps) | _read_manifest(manifest)
+    if (run.path / files.EVENTS).is_file() or run.status != "finished":
+        facts |= _read_recovery(run, events)
     during = [one for one in evaluations if one["step"] and one["split"] == "validation"]
     if during:
         facts["evaluations"] = Fact(len(during), f"{len(during)} of {during[-1].get('rows')} rows")
@@ -244,8 +246,10 @@ def read_run(run: Run, name: str) -> AuditItem:
 
 
 def _scan(run: Run, name: str) -> tuple[list[dict[str, Any]], list[str]]:
-    found = RecordFile(run.path / name).scanned
-    return found.records, list(found.gaps)
+    path = run.path / name
+    found = RecordFile(path).scanned
+    missing = [f"there is no {name}"] if name != files.EVALUATIONS and not path.is_file() else []
+    return found.records, [*missing, *found.gaps]
 
 
 def _read_strategy(run: Run) -> Strategy:

@@ -285,6 +285,14 @@ def test_runs_are_compared_by_what_they_recorded(tmp_path: Path) -> None:
     assert {one.aspect for one in found.of_level("weak")} == {"test_rows", "one_seed"}
 
 
+def test_a_run_without_its_events_says_so(tmp_path: Path) -> None:
+    first, second = make_run(tmp_path, "first", events=[("plan", "planned")]), make_run(tmp_path, "second")
+    (Path(second) / files.EVENTS).unlink()
+    found = audit([first, second])
+    assert found.items[1].notes == ("there is no events.jsonl",)
+    assert "what happened during the run" not in found.equal
+
+
 def test_a_run_and_its_recipe_agree(tmp_path: Path) -> None:
     run = make_run(tmp_path, "run")
     text = (Path(run) / files.RECIPE).read_text("utf-8")
