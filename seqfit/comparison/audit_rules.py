@@ -67,7 +67,7 @@ class _Values:
         return "; ".join(f"{self.texts[names[0]]} in {join_names(names)}" for names in groups.values())
 
     def is_off(self, name: str) -> bool:
-        return self.raw[name] == self.aspect.without
+        return bool(self.raw[name] == self.aspect.without)
 
 
 def compare_facts(

@@ -111,7 +111,8 @@ class PublishedRow:
 
 def read_row(row: Mapping[str, Any], place: str) -> PublishedRow:
     name = str(row.get("name") or row.get("model") or "item")
-    data = row.get("data") if isinstance(row.get("data"), Mapping) else {}
+    said = row.get("data")
+    data: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
     _check_counts(name, data, place)
     arguments = _mapping(row, "arguments", place)
     is_naive = bool(arguments.pop("parallelize", False)) or arguments.get("device_map") is not None
