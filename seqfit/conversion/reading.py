@@ -10,6 +10,7 @@ calls it, or the path of a field (task.source):
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +60,11 @@ class ScriptSettings:
     naive_pipeline: bool = False  # model.parallelize() or device_map: one GPU computes at a time
     sorts_by_length: bool = False  # group_by_length
     before_5: str = ""  # what the script uses and transformers 5 no longer has
+    arguments: Mapping[str, Any] = field(
+        default_factory=dict, compare=False
+    )  # all that is known, by the Trainer's name
+    unread: Mapping[str, str] = field(default_factory=dict, compare=False)  # known only when it runs: what it says
+    hides_arguments: bool = False  # some of the Trainer's arguments are not in the script
 
 
 @dataclass
