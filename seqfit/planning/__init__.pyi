@@ -15,3 +15,4 @@ from seqfit.planning.prediction import RunPrediction as RunPrediction
 from seqfit.planning.prediction import predict_run as predict_run
 from seqfit.planning.report import PeakBreakdown as PeakBreakdown
 from seqfit.planning.report import PlanReport as PlanReport
+from seqfit.planning import trainer_run as trainer_run

@@ -81,7 +81,7 @@ def predict_script(
     model_config = request.model_config
     strategy = build_script_strategy(settings, model_config.config, has_sdpa=has_sdpa(model_config))
     step = _trace(settings, strategy, request, traces, is_assumed=is_assumed)
-    layout = _find_layout(settings, target.count if target.kind == "gpu" else 1)
+    layout = find_script_layout(settings, target.count if target.kind == "gpu" else 1)
     each = _share_memory(layout, step, settings, request)
     seconds = _share_time(layout, step, request, settings)
     short = max(each) - target.capacity_bytes
@@ -143,7 +143,7 @@ def _weights_type(settings: ScriptSettings, request: PlanRequest) -> str:
     return find_weights_type(settings, request.model_config.raw)
 
 
-def _find_layout(settings: ScriptSettings, gpus: int) -> GpuLayout:
+def find_script_layout(settings: ScriptSettings, gpus: int) -> GpuLayout:
     seen = min(gpus, settings.visible_gpus or gpus)
     if settings.starts_all or (settings.processes or 1) > 1:
         count = settings.processes or seen
@@ -166,7 +166,9 @@ def _share_memory(layout: GpuLayout, step: _Step, settings: ScriptSettings, requ
     if layout.parallel == DATAPARALLEL:
         copies = 2 if settings.accumulation == 1 else 3
         reduced = model.weight_bytes + memory.parts.get(STATE, 0) + copies * model.gradient_bytes
-        first = max(memory.allocated_bytes, reduced + 2 * request.target.rules.workspace_bytes) + extra_bytes
+        # The sum comes after the backward, in memory that its activations have left: its fragments don't add to it.
+        summed = reduced + 2 * request.target.rules.workspace_bytes + request.target.context_bytes
+        first = max(memory.total_bytes, summed)
         return [first, *[_peak_of_replica(step.tape) + extra_bytes] * (layout.count - 1)]
     if layout.parallel == NAIVE:
         inside = sum(block.bytes for block in step.tape.live_at_peak() if block.layer is not None)

@@ -1,0 +1,44 @@
+"""What a study of the library adds to the table: its answer, its sections, and what it measures besides.
+
+A hook is a module with the study's name and functions of fixed names, each taken by the framework:
+
+    explain_NAME(study, result, facts) -> Explanation      the answer in one sentence, and sections of the report
+    measure_NAME(study, mode, folder, log) -> dict         optional: plain values, kept in facts.json; called again
+                                                           after a kill, so it keeps what it has done in `folder`
+
+A user's own study has no hook: its answer is made from the table (answer.py).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqfit.studies.load import Study
+from seqfit.studies.results import StudyResult, StudySection
+from seqfit.studies.schema import StudyMode
+
+_HOOKED = {"classic-strategies": "classic_strategies", "t5-memory": "t5_memory"}  # study -> module
+
+
+@dataclass(frozen=True)
+class Explanation:
+    answer: str
+    sections: tuple[StudySection, ...] = ()
+
+
+@dataclass(frozen=True)
+class StudyHook:
+    explain: Callable[[Study, StudyResult, dict[str, Any]], Explanation]
+    measure: Callable[[Study, StudyMode, Path, Callable[[str], None]], dict[str, Any]] | None
+
+
+def find_hook(study: Study) -> StudyHook | None:
+    name = _HOOKED.get(study.name) if study.is_library else None
+    if name is None:
+        return None
+    module = importlib.import_module(f"seqfit.studies.{name}")
+    return StudyHook(getattr(module, f"explain_{name}"), getattr(module, f"measure_{name}", None))
