@@ -1,3 +1,4 @@
+from seqfit.comparison.audit import audit as audit
 from seqfit.comparison.compare import compare as compare
 from seqfit.doctor import examine as examine
 from seqfit.errors import SeqfitError as SeqfitError
