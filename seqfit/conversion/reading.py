@@ -10,6 +10,7 @@ calls it, or the path of a field (task.source):
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,7 +74,7 @@ def check_script_settings(values: Mapping[str, Any]) -> list[str]:
     others = f" Known are {', '.join(known)}."
     lines = [f"{name}: unknown setting.{did_you_mean(name, known) or others}" for name in unknown]
     try:
-        TypeAdapter(ScriptSettings).validate_python({k: v for k, v in values.items() if k in known}, strict=True)
+        TypeAdapter(ScriptSettings).validate_json(json.dumps({k: v for k, v in values.items() if k in known}))
     except ValidationError as error:
         lines += [f"{'.'.join(map(str, one['loc']))}: {one['input']!r} is given. {one['msg']}." for one in error.errors()]
     return lines

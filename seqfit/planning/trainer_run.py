@@ -75,7 +75,8 @@ def predict_trainer(
     plans = []
     for sources, targets in draws:
         workload = _build_workload(settings, sources, targets, target.count, request.workload)
-        plans.append(predict_script(settings, recipe, replace(request, workload=workload), traces, is_assumed=False))
+        drawn = replace(request, workload=workload)
+        plans.append(predict_script(settings, recipe, drawn, traces, is_assumed=False, is_whole=True))
     totals = [sum(plan.predicted_bytes) for plan in plans]
     middle = sorted(plans, key=lambda plan: sum(plan.predicted_bytes))[len(plans) // 2]
     return TrainerPrediction(

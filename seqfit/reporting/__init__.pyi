@@ -1,3 +1,5 @@
+from seqfit.reporting import charts as charts
+from seqfit.reporting import html as html
 from seqfit.reporting.data_page import write_data_page as write_data_page
 from seqfit.reporting.live import watch as watch
 from seqfit.reporting.page import build_parts as build_parts

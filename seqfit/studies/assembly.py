@@ -6,7 +6,6 @@ own column.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +15,11 @@ from seqfit.comparison import CandidateResult, Comparison, find_quantity
 from seqfit.hardware import read_gpu
 from seqfit.rundir import Run
 from seqfit.studies.answer import answer_from_table
-from seqfit.studies.audited import audit_section
+from seqfit.studies.audited import audit_published, describe_audit
 from seqfit.studies.data import FoundRun
 from seqfit.studies.figures import StudyFigure, bytes_figure, is_bytes, is_seconds, seconds_figure
-from seqfit.studies.hooks import find_hook
+from seqfit.studies.hooks import StudyEvidence, find_hook
+from seqfit.studies.intervals import share_interval
 from seqfit.studies.load import Study
 from seqfit.studies.predictions import PredictedCandidate
 from seqfit.studies.results import Figures, StudyResult, StudyRow
@@ -27,7 +27,6 @@ from seqfit.studies.schema import StudyMode
 from seqfit.units import format_bytes, format_number
 
 MEMORY, STEP = "memory", "step_seconds"
-_Z = 1.96  # of a 95% confidence interval
 
 
 def assemble_study(
@@ -76,11 +75,11 @@ def assemble_study(
         command=command,
     )
     hook = find_hook(study)
-    audited = audit_section(study)
-    sections = () if audited is None else (audited,)
+    audit = audit_published(study)
+    sections = () if audit is None else (describe_audit(audit),)
     if hook is None:
         return replace(result, answer=answer_from_table(result), sections=sections)
-    explained = hook.explain(study, result, facts)
+    explained = hook.explain(StudyEvidence(study, result, predicted, comparison, facts, audit))
     return replace(result, answer=explained.answer, sections=(*explained.sections, *sections))
 
 
@@ -124,14 +123,6 @@ def _score_figure(mean: float, rows: int, unit: str) -> StudyFigure:
     scale = 1.0 if unit == "of 1" else 100.0
     bounds = [None if one is None else one * scale for one in (low, high)]
     return StudyFigure(mean * scale / 100, "of 1" if unit == "of 1" else "%", low=bounds[0], high=bounds[1])
-
-
-def share_interval(share: float, rows: int) -> tuple[float, float]:
-    """Wilson's 95% confidence interval of a share that was seen in so many rows: 79 of 100 -> 0.700 to 0.858."""
-    spread = _Z * _Z / rows
-    middle = (share + spread / 2) / (1 + spread)
-    half = _Z * math.sqrt(share * (1 - share) / rows + spread / (4 * rows)) / (1 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _count_scored(comparison: Comparison, result: CandidateResult) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,16 +34,22 @@ class FoundRun:
 
 def find_runnable(study: Study, run: StudyRun) -> FoundRun:
     """DataError where a data set is missing and nothing is stated instead."""
-    notes: list[str] = []
+    reasons: list[str] = []
     while True:
         missing = _explain_missing(study, run)
         if missing is None:
-            return FoundRun(run, (*_list_places(study, run), *run.overrides), tuple(notes))
+            return FoundRun(run, (*_list_places(study, run), *run.overrides), tuple(_explain_instead(run, reasons)))
         if run.otherwise is None:
             raise DataError(missing, "a study trains on the data that it names", _how_to_give(run))
         run = run.otherwise
-        instead = f"measured instead: {run.about}" if run.about else "another run is measured instead"
-        notes.append(f"{missing}; {instead}")
+        reasons.append(missing)
+
+
+def _explain_instead(run: StudyRun, reasons: Sequence[str]) -> Iterator[str]:
+    """One sentence, on top of the report."""
+    if reasons:
+        because = " and ".join(dict.fromkeys(reasons))
+        yield f"Measured on other data or another model than the study names, because {because}: {run.about or run.recipe}."
 
 
 def _explain_missing(study: Study, run: StudyRun) -> str | None:

@@ -2,7 +2,7 @@
 
 A hook is a module with the study's name and functions of fixed names, each taken by the framework:
 
-    explain_NAME(study, result, facts) -> Explanation      the answer in one sentence, and sections of the report
+    explain_NAME(evidence) -> Explanation                   the answer in one sentence, and sections of the report
     measure_NAME(study, mode, folder, log) -> dict         optional: plain values, kept in facts.json; called again
                                                            after a kill, so it keeps what it has done in `folder`
 
@@ -12,12 +12,14 @@ A user's own study has no hook: its answer is made from the table (answer.py).
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seqfit.comparison import Comparison, audits
 from seqfit.studies.load import Study
+from seqfit.studies.predictions import PredictedCandidate
 from seqfit.studies.results import StudyResult, StudySection
 from seqfit.studies.schema import StudyMode
 
@@ -31,8 +33,20 @@ class Explanation:
 
 
 @dataclass(frozen=True)
+class StudyEvidence:
+    """What an explanation is made of."""
+
+    study: Study
+    result: StudyResult  # without answer and sections
+    predicted: Mapping[str, PredictedCandidate]
+    comparison: Comparison | None  # None: nothing was measured
+    facts: Mapping[str, Any]  # what `measure_NAME` returned
+    audit: audits.Audit | None  # of the published rows
+
+
+@dataclass(frozen=True)
 class StudyHook:
-    explain: Callable[[Study, StudyResult, dict[str, Any]], Explanation]
+    explain: Callable[[StudyEvidence], Explanation]
     measure: Callable[[Study, StudyMode, Path, Callable[[str], None]], dict[str, Any]] | None
 
 

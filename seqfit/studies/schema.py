@@ -27,6 +27,10 @@ class PublishedAccount(RecipePart):
     figures: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Candidate -> quantity -> figure with its unit, such as 7.0 GB, or OOM."
     )
+    conditions: dict[str, Any] = Field(
+        default_factory=dict,
+        description="What all rows share, for the audit: arguments, data (name, train, test), gpus.",
+    )
     facts: dict[str, Any] = Field(default_factory=dict, description="What else it says; the study's own text uses it.")
 
 
