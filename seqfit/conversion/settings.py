@@ -47,7 +47,15 @@ def describe_script(reading: ScriptReading, name: str) -> ScriptSettings:
         sorts_by_length=given.get("group_by_length") is True
         or given.get("train_sampling_strategy") == "group_by_length",
         before_5=next(iter(older), reading.before_5),
+        arguments=given,
+        unread=list_unread(reading),
+        hides_arguments=reading.hides_arguments,
     )
+
+
+def list_unread(reading: ScriptReading) -> tuple[str, ...]:
+    names = dict.fromkeys(one.what.partition("=")[0].removeprefix("--") for one in reading.unread)
+    return tuple(name for name in names if not reading.has(name) and trainer_names.find_argument(name) is not None)
 
 
 def as_number(setting: Setting) -> Setting:
