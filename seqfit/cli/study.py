@@ -51,7 +51,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, Option("--json", help="Print the result as JSON instead of tables.")] = False,
 ) -> None:
-    """Repeat a published study: its figures, what the planner predicts for its hardware, and what this machine measures.
+    """Repeat a published study: its figures, the planner's predictions for its hardware, and what this machine measures.
 
     Killed or interrupted, the same command goes on where it was. A study of your own is one YAML file.
 
@@ -71,9 +71,13 @@ def command(
     prepared = prepare_study(study, mode, out, must_be_there=not dry_run)
     cluster = {"gpus_per_node": gpus_per_node, "time": time, "partition": partition}
     if submit:
-        _submit(prepared, {name: value for name, value in cluster.items() if value is not None}, profile, is_dry=dry_run)
+        _submit(
+            prepared, {name: value for name, value in cluster.items() if value is not None}, profile, is_dry=dry_run
+        )
         return
-    wrong = [f"--{name.replace('_', '-')}" for name, value in (cluster | {"profile": profile}).items() if value is not None]
+    wrong = [
+        f"--{name.replace('_', '-')}" for name, value in (cluster | {"profile": profile}).items() if value is not None
+    ]
     if wrong:
         raise RecipeError(f"{wrong[0]} is given without --submit", "it is a setting of a job on Slurm", "Add --submit")
     if dry_run:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from seqfit.comparison.audits import AuditItem, Finding
 from seqfit.comparison.quantities import is_row_mean
 from seqfit.comparison.statistics import count_row_error, estimate_row_error
-from seqfit.units import format_bytes, format_share
+from seqfit.units import format_share
 
 _NORMAL = 1.960
 _ENOUGH_ROWS = 1000  # without scores: then differences of 4 points and more are shown

@@ -21,8 +21,8 @@ from seqfit.comparison.script_facts import (
     read_source_facts,
 )
 from seqfit.comparison.statistics import find_right
-from seqfit.rundir import EventKind, RecordFile, Run, files, summarise_steps
 from seqfit.recipe import Recipe
+from seqfit.rundir import EventKind, RecordFile, Run, files, summarise_steps
 from seqfit.strategy import Strategy
 from seqfit.units import format_number
 

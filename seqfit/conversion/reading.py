@@ -65,7 +65,9 @@ class ScriptSettings:
     naive_pipeline: bool = False  # model.parallelize() or device_map: one GPU computes at a time
     sorts_by_length: bool = False  # group_by_length
     before_5: str = ""  # what the script uses and transformers 5 no longer has
-    arguments: Mapping[str, Any] = field(default_factory=dict, compare=False)  # all that is known, by the Trainer's name
+    arguments: Mapping[str, Any] = field(
+        default_factory=dict, compare=False
+    )  # all that is known, by the Trainer's name
     unread: tuple[str, ...] = ()  # arguments that are given, and known only when the script runs
     hides_arguments: bool = False  # some of the Trainer's arguments are not in the script
 
@@ -79,7 +81,9 @@ def check_script_settings(values: Mapping[str, Any]) -> list[str]:
     try:
         TypeAdapter(ScriptSettings).validate_json(json.dumps({k: v for k, v in values.items() if k in known}))
     except ValidationError as error:
-        lines += [f"{'.'.join(map(str, one['loc']))}: {one['input']!r} is given. {one['msg']}." for one in error.errors()]
+        lines += [
+            f"{'.'.join(map(str, one['loc']))}: {one['input']!r} is given. {one['msg']}." for one in error.errors()
+        ]
     return lines
 
 

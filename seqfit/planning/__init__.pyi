@@ -1,4 +1,5 @@
 from seqfit.planning import calibrations as calibrations
+from seqfit.planning import trainer_run as trainer_run
 from seqfit.planning.cluster import Cluster as Cluster
 from seqfit.planning.cluster import GpuLayout as GpuLayout
 from seqfit.planning.cluster import Link as Link
@@ -15,4 +16,3 @@ from seqfit.planning.prediction import RunPrediction as RunPrediction
 from seqfit.planning.prediction import predict_run as predict_run
 from seqfit.planning.report import PeakBreakdown as PeakBreakdown
 from seqfit.planning.report import PlanReport as PlanReport
-from seqfit.planning import trainer_run as trainer_run

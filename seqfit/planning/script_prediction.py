@@ -83,8 +83,8 @@ def predict_script(
     is_assumed: bool,
     is_whole: bool = False,
 ) -> ScriptPlan:
-    """`traces`: of other targets, found there and added. `is_assumed`: lengths are not the data's. `is_whole`: all steps
-    of the workload are replayed in their order; else some of them, and the largest last."""
+    """`traces`: of other targets, found there and added. `is_assumed`: lengths are not the data's. `is_whole`: all
+    steps of the workload are replayed in their order; else some of them, and the largest last."""
     target = request.target
     model_config = request.model_config
     strategy = build_script_strategy(settings, model_config.config, has_sdpa=has_sdpa(model_config))

@@ -24,6 +24,7 @@ from seqfit.conversion import ScriptSettings
 from seqfit.hardware import read_gpu
 from seqfit.planning.cluster import DATAPARALLEL
 from seqfit.planning.device_rules import rules_for
+from seqfit.planning.layout_memory import ModelState
 from seqfit.planning.report import AssumedLengths
 from seqfit.planning.request import build_request
 from seqfit.planning.script_prediction import ScriptTraces, find_script_layout, predict_script
@@ -57,6 +58,7 @@ class TrainerPrediction:
     fits: bool
     layout: str
     cause: str
+    terms: dict[str, int]  # what the memory of one GPU that does all the work consists of, the largest first
 
 
 def predict_trainer(
@@ -89,6 +91,7 @@ def predict_trainer(
         fits=middle.fits,
         layout=middle.layout,
         cause=middle.cause_sentence,
+        terms=dict(middle.peak.list_terms()),
     )
 
 
@@ -98,7 +101,9 @@ def _build_workload(
     """The rows of one GPU, in the Trainer's batches."""
     layout = find_script_layout(settings, gpus)
     if layout.parallel == DATAPARALLEL:
-        sources, targets = (_pad_together(one, settings.per_device_examples, layout.count) for one in (sources, targets))
+        sources, targets = (
+            _pad_together(one, settings.per_device_examples, layout.count) for one in (sources, targets)
+        )
     batch = settings.per_device_examples
     steps = tuple(np.arange(start, min(start + batch, len(sources))) for start in range(0, len(sources), batch))
     return Workload(sources, targets, steps, assumed.is_classifier, len(steps))
@@ -109,3 +114,9 @@ def _pad_together(lengths: _Lengths, batch: int, gpus: int) -> _Lengths:
     together = batch * gpus
     whole = lengths[: len(lengths) // together * together].reshape(-1, together)
     return np.repeat(whole.max(axis=1), batch).astype(np.int32)
+
+
+def split_model_state(parameters: float, optimizer_bytes: float, gpus: int) -> list[float]:
+    """Bytes per GPU by ZeRO's stages 0 to 3, with weights and gradients in 16 bits; activations come on top."""
+    state = ModelState(2 * parameters, 2 * parameters, optimizer_bytes * parameters)
+    return [state.shard(stage, gpus).bytes for stage in range(4)]

@@ -1,7 +1,7 @@
 """The answer of a study without a hook, in one sentence, from its table.
 
-    Least memory: published all (2.91 GB, 42% of vanilla), predicted all (2.63 GB, 38%), measured recompute (514 MiB,
-    41%); least time: published fp16 (69 s, 40%), ...
+Least memory: published all (2.91 GB, 42% of vanilla), predicted all (2.63 GB, 38%), measured recompute (514 MiB,
+41%); least time: published fp16 (69 s, 40%), ...
 """
 
 from __future__ import annotations

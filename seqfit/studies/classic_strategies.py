@@ -1,4 +1,4 @@
-"""The study of six strategies: how near the predictions are, whether lossless candidates are, and what 100 rows can show.
+"""The study of six strategies: how near predictions are, whether lossless candidates are, what 100 rows can show.
 
 In: the evidence of the study. Out: its answer and sections. Everything is computed from the table and the comparison.
 """
@@ -50,7 +50,11 @@ def _show_predictions(result: StudyResult) -> StudySection | None:
         return None
     errors = {name: predicted[name] / published[name] - 1 for name in both}
     rows = tuple(
-        (name, *(result.find_row(name).on(basis)["memory"].format() for basis in ("published", "predicted")), f"{error:+.1%}")
+        (
+            name,
+            *(result.find_row(name).on(basis)["memory"].format() for basis in ("published", "predicted")),
+            f"{error:+.1%}",
+        )
         for name, error in errors.items()
     )
     mean = sum(map(abs, errors.values())) / len(errors)
@@ -78,7 +82,8 @@ def _describe_order(result: StudyResult) -> Iterator[str]:
             swapped.append(f"{fast} and {slow}")
     if right + wrong:
         rest = f"; not: {', '.join(swapped)}" if swapped else ""
-        yield f"Time: of {right + wrong} pairs whose published times differ by more than 5%, {right} are in this order{rest}."
+        pairs = f"{right + wrong} pairs whose published times differ by more than 5%"
+        yield f"Time: of {pairs}, {right} are predicted in this order{rest}."
 
 
 def _describe_speed(result: StudyResult) -> Iterator[str]:
@@ -87,7 +92,8 @@ def _describe_speed(result: StudyResult) -> Iterator[str]:
     if seconds:
         speed = _TOKENS * _FLOPS_PER_TOKEN / seconds / 1e12
         yield (
-            f"The published {seconds:.0f} s of vanilla are {speed:.1f} TFLOP/s, about a tenth of what a V100 reaches in fp32: "
+            f"The published {seconds:.0f} s of vanilla are {speed:.1f} TFLOP/s, about a tenth of what a V100 reaches "
+            "in fp32: "
             "the account's GPU was much slower or waited most of the time, so that its seconds are not predicted, only "
             "which row is faster."
         )
@@ -105,7 +111,8 @@ def _show_scores(result: StudyResult) -> StudySection | None:
     common_low = max(low for low, _ in intervals.values())
     common_high = min(high for _, high in intervals.values())
     overlap = (
-        f"all intervals have {100 * common_low:.0f}% to {100 * common_high:.0f}% in common, so no row is better than another"
+        f"all intervals have {100 * common_low:.0f}% to {100 * common_high:.0f}% in common, so no row is better than "
+        "another"
         if common_low < common_high
         else "not all intervals overlap"
     )

@@ -49,7 +49,7 @@ def _explain_instead(run: StudyRun, reasons: Sequence[str]) -> Iterator[str]:
     """One sentence, on top of the report."""
     if reasons:
         because = " and ".join(dict.fromkeys(reasons))
-        yield f"Measured on other data or another model than the study names, because {because}: {run.about or run.recipe}."
+        yield f"Measured on other data or another model than the study's, because {because}: {run.about or run.recipe}."
 
 
 def _explain_missing(study: Study, run: StudyRun) -> str | None:

@@ -1,7 +1,7 @@
 """A study's name or file comes in, a checked `Study` goes out; all mistakes of a file are reported together.
 
-    seqfit study classic-strategies    library/classic-strategies.yaml
-    seqfit study my.yaml               that file; relative data paths begin at its folder
+seqfit study classic-strategies    library/classic-strategies.yaml
+seqfit study my.yaml               that file; relative data paths begin at its folder
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def load_study(given: str | Path) -> Study:
             f"'{path}' is not YAML ({' '.join(str(error).split())})", "a study is one YAML file", "Correct that line"
         ) from error
     if not isinstance(values, dict):
-        raise RecipeError(f"'{path}' has no fields", "a study is a mapping of fields", "Begin with title: and question:")
+        raise RecipeError(
+            f"'{path}' has no fields", "a study is a mapping of fields", "Begin with title: and question:"
+        )
     spec, mistakes = validate_part(StudySpec, values)
     figures: dict[str, dict[str, StudyFigure]] = {}
     lines: list[str | Mistake] = [*repeated, *mistakes, *_check_figures(values, figures)]

@@ -40,6 +40,7 @@ class PredictedCandidate:
     fits: bool
     layout: str
     cause: str
+    terms: dict[str, int]  # of the memory of one GPU that does all the work
 
 
 def predict_study(study: Study, folder: Path, log: Log) -> dict[str, PredictedCandidate]:
@@ -65,7 +66,10 @@ def predict_study(study: Study, folder: Path, log: Log) -> dict[str, PredictedCa
 
 
 def read_predicted(folder: Path) -> dict[str, PredictedCandidate]:
-    found = [PredictedCandidate(**record) for record in RecordFile(folder / PREDICTED).read()]
+    found = [
+        PredictedCandidate(**(record | {"gpu_bytes": tuple(record["gpu_bytes"])}))
+        for record in RecordFile(folder / PREDICTED).read()
+    ]
     return {one.candidate: one for one in found}
 
 
@@ -115,6 +119,7 @@ def predict_candidate(prediction: StudyPrediction, name: str, candidate: StudyCa
         fits=found.fits,
         layout=found.layout,
         cause=found.cause,
+        terms=found.terms,
     )
 
 

@@ -4,8 +4,8 @@ Everything that can be wrong is found before the folder is made. Then, in this o
 the candidates are trained and compared (seqfit/comparison), and the report is written.
 
 A study that was killed goes on where it was, by the same command: a prediction that is in the folder is not made again,
-a trial that has ended is not run again, and what is written does not depend on when it was killed. Steps and repeats are
-fixed by the study and never by the clock, so losses and scores are those of an undisturbed study.
+a trial that has ended is not run again, and what is written does not depend on when it was killed. Steps and repeats
+are fixed by the study and never by the clock, so losses and scores are those of an undisturbed study.
 """
 
 from __future__ import annotations
@@ -50,7 +50,11 @@ class PreparedStudy:
     def describe(self) -> str:
         """What would be run."""
         spec = self.study.spec
-        lines = [f"{self.study.name}: {spec.title}", f"question: {spec.question}", f"published: {spec.published.source}"]
+        lines = [
+            f"{self.study.name}: {spec.title}",
+            f"question: {spec.question}",
+            f"published: {spec.published.source}",
+        ]
         wanted = [name for name, candidate in spec.candidates.items() if candidate.script is not None]
         if spec.prediction is not None and wanted:
             count = "" if spec.prediction.gpus == 1 else f"{spec.prediction.gpus} x "

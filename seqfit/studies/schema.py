@@ -110,8 +110,8 @@ class StudySpec(RecipePart):
     question: str = Field(description="What is asked, as one question.")
     quantities: dict[str, str] = Field(
         min_length=1,
-        description="Column -> what is measured for it: step_seconds, memory, accuracy, evaluation_loss, ..., or '' for "
-        "a column that is only published.",
+        description="Column -> what is measured for it: step_seconds, memory, accuracy, evaluation_loss, ...; '' is a "
+        "column that is only published.",
     )
     candidates: dict[str, StudyCandidate] = Field(min_length=1, description="The rows, by their published names.")
     baseline: str = Field(description="The candidate that others are compared with.")
