@@ -51,7 +51,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, Option("--json", help="Print the result as JSON instead of tables.")] = False,
 ) -> None:
-    """Repeat a published study: its figures, the planner's predictions for its hardware, and what this machine measures.
+    """Repeat a published study: its figures, what is predicted for its hardware, and what this machine measures.
 
     Killed or interrupted, the same command goes on where it was. A study of your own is one YAML file.
 
