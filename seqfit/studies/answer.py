@@ -1,6 +1,6 @@
 """The answer of a study without a hook, in one sentence, from its table.
 
-Least memory: published all (2.91 GB, 42% of vanilla), predicted all (2.63 GB, 38%), measured recompute (514 MiB,
+Least memory: published all (2.91 GB, 42% of plain), predicted all (2.63 GB, 38%), measured recompute (514 MiB,
 41%); least time: published fp16 (69 s, 40%), ...
 """
 

@@ -21,10 +21,7 @@ def audit_published(study: Study) -> audits.Audit | None:
     rows = list(_list_rows(study))
     if len(rows) < 2:
         return None
-    try:
-        return seqfit.audit(rows, baseline=study.spec.baseline)
-    except NotImplementedError:
-        return None
+    return seqfit.audit(rows, baseline=study.spec.baseline)
 
 
 def describe_audit(audit: audits.Audit) -> StudySection:

@@ -88,11 +88,11 @@ def _describe_order(result: StudyResult) -> Iterator[str]:
 
 def _describe_speed(result: StudyResult) -> Iterator[str]:
     """Why times are compared by their order only."""
-    seconds = result.list_values("published", "time").get("vanilla")
+    seconds = result.list_values("published", "time").get(result.baseline)
     if seconds:
         speed = _TOKENS * _FLOPS_PER_TOKEN / seconds / 1e12
         yield (
-            f"The published {seconds:.0f} s of vanilla are {speed:.1f} TFLOP/s, about a tenth of what a V100 reaches "
+            f"The published {seconds:.0f} s of {result.baseline} are {speed:.1f} TFLOP/s, about a tenth of what a V100 reaches "
             "in fp32: "
             "the account's GPU was much slower or waited most of the time, so that its seconds are not predicted, only "
             "which row is faster."

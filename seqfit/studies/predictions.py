@@ -126,7 +126,9 @@ def predict_candidate(prediction: StudyPrediction, name: str, candidate: StudyCa
 def draw_lengths(lengths: AssumedText, rows: int, limit: int | None, seed: int) -> tuple[Any, Any]:
     """Source and target tokens of every row, in an order of this seed."""
     import numpy as np
+    import numpy.typing as npt
 
+    sources: npt.NDArray[np.float64]
     ranks = (np.arange(rows) + 0.5) / rows
     if lengths.quantiles is not None:
         sources = np.interp(ranks, np.linspace(0, 1, len(lengths.quantiles)), lengths.quantiles)
@@ -135,7 +137,7 @@ def draw_lengths(lengths: AssumedText, rows: int, limit: int | None, seed: int) 
         assert lengths.sigma is not None
         scores = np.array([NormalDist().inv_cdf(rank) for rank in ranks])
         sources = np.exp(lengths.sigma * scores)
-        sources *= lengths.mean / sources.mean()
+        sources = sources * (lengths.mean / sources.mean())
     if lengths.longest is not None:
         sources[-1] = lengths.longest
     sources = np.maximum(np.minimum(sources, limit or np.inf), 1).astype(np.int32)

@@ -2,7 +2,7 @@
 
                       time                                       memory
     candidate         published     predicted     measured       published      predicted
-    vanilla           174 s         12.3 s        1.31 s         7.00 GB        6.97 GB
+    plain             174 s         12.3 s        1.31 s         7.00 GB        6.97 GB
     fp16              69 s   40%    4.1 s   33%   -              5.47 GB  78%   5.41 GB  78%
 
 The percentages are of the baseline's figure of the same column: what a published GPU and this machine have in common.

@@ -44,7 +44,7 @@ def _figures(**rows: Any) -> dict[str, Any]:
         ),
         (_figures(plain={"memory": 27}), "published.figures.plain.memory: 27 has no unit"),
         (_figures(plain={"speed": "3 s"}), "'speed' is not in quantities"),
-        ({"baseline": "vanilla"}, "baseline: 'vanilla' is not a candidate"),
+        ({"baseline": "simple"}, "baseline: 'simple' is not a candidate"),
         ({"shows": ["colour"]}, "'colour' is not in quantities"),
         ({"candidates": {"plain": {"script": {}}, "saving": {}}}, "there is no prediction"),
         ({"quik": {}}, "quik: unknown field. Did you mean 'quick'"),
