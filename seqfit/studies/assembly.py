@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison import CandidateResult, Comparison, find_quantity
+from seqfit.comparison import CandidateResult, Comparison, find_quantity, records
 from seqfit.hardware import read_gpu
 from seqfit.rundir import Run
 from seqfit.studies.answer import answer_from_table
@@ -136,9 +136,7 @@ def _count_scored(comparison: Comparison, result: CandidateResult) -> int:
 
 
 def _folder_of(result: CandidateResult) -> str:
-    from seqfit.comparison.records import Trial
-
-    return Trial(result.candidate.name, 0, 0).folder.removesuffix("-seed0-repeat0")
+    return records.Trial(result.candidate.name, 0, 0).folder.removesuffix("-seed0-repeat0")
 
 
 def _describe_bases(

@@ -92,10 +92,9 @@ def _describe_speed(result: StudyResult) -> Iterator[str]:
     if seconds:
         speed = _TOKENS * _FLOPS_PER_TOKEN / seconds / 1e12
         yield (
-            f"The published {seconds:.0f} s of {result.baseline} are {speed:.1f} TFLOP/s, about a tenth of what a V100 reaches "
-            "in fp32: "
-            "the account's GPU was much slower or waited most of the time, so that its seconds are not predicted, only "
-            "which row is faster."
+            f"The published {seconds:.0f} s of {result.baseline} are {speed:.1f} TFLOP/s, about a tenth of what a V100 "
+            "reaches in fp32: the account's GPU was much slower or waited most of the time. So its seconds can't be "
+            "predicted, only which row is faster."
         )
 
 
