@@ -66,7 +66,7 @@ def command(
     mode = "full" if full else "quick"
     show = sys.stderr if as_json else sys.stdout  # JSON alone goes to standard output
     print(f"study {study} ({mode}): checking", flush=True, file=show)
-    from seqfit.studies import format_study, prepare_study, run_study
+    from seqfit.studies import format_study, predict_only, prepare_study, run_study
 
     prepared = prepare_study(study, mode, out, must_be_there=not dry_run)
     cluster = {"gpus_per_node": gpus_per_node, "time": time, "partition": partition}
@@ -81,7 +81,9 @@ def command(
     if wrong:
         raise RecipeError(f"{wrong[0]} is given without --submit", "it is a setting of a job on Slurm", "Add --submit")
     if dry_run:
-        print(prepared.describe())
+        print(f"{prepared.describe()}\n", flush=True)
+        predicted = predict_only(prepared, lambda line: print(line, flush=True, file=show))
+        print(f"\n{format_study(predicted, width=shutil.get_terminal_size((100, 24)).columns, sections=False)}", end="")
         return
     result = run_study(prepared, lambda line: print(line, flush=True, file=show))
     if as_json:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -135,6 +136,13 @@ def run_study(prepared: PreparedStudy, log: Log = print) -> StudyResult:
         write_study_result(result, folder)
         write_study_page(result, folder)
         return result
+
+
+def predict_only(prepared: PreparedStudy, log: Log = print) -> StudyResult:
+    """What is known without training: published and predicted figures. Nothing is kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        predicted = predict_study(prepared.study, Path(folder), log)
+    return assemble_study(prepared.study, prepared.mode, None, predicted, None, {}, prepared.command)
 
 
 def submit_study(prepared: PreparedStudy, resources: Resources, site: Site, *, is_dry: bool = False) -> Submitted | str:
