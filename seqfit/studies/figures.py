@@ -45,12 +45,14 @@ class StudyFigure:
         scale = _BYTES.get(self.unit) or _SECONDS.get(self.unit) or 1.0
         return None if self.value is None else self.value * scale
 
-    def format(self) -> str:
+    def format(self, ratio: float | None = None) -> str:
+        """'5.43 GB (77%; 5.40 to 5.54 GB)': with its ratio to the baseline's and its range, as far as they are known."""
         if self.value is None:
             return self.text or "-"
-        shown = self._format_number(self.value)
-        if self.low is not None and self.high is not None:
-            shown += f" ({self._format_number(self.low, has_unit=False)} to {self._format_number(self.high)})"
+        more = [] if ratio is None else [f"{ratio:.0%}"]
+        if self.low is not None and self.high is not None and self.low < self.high:
+            more.append(f"{self._format_number(self.low, has_unit=False)} to {self._format_number(self.high)}")
+        shown = self._format_number(self.value) + (f" ({'; '.join(more)})" if more else "")
         return f"{self.bound} {shown}" if self.bound else shown
 
     def _format_number(self, value: float, *, has_unit: bool = True) -> str:

@@ -59,7 +59,7 @@ def _show_header(result: StudyResult) -> html.Html:
         "header",
         html.element("p", f"study: {result.name} ({result.mode})", class_="eyebrow"),
         html.element("h1", result.title),
-        html.element("p", result.question, class_="note"),
+        html.element("p", result.question, class_="lead"),
         html.element("p", html.element("strong", result.answer), class_="verdict"),
     )
 

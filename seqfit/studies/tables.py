@@ -43,9 +43,8 @@ def format_cell(result: StudyResult, row: StudyRow, quantity: str, basis: Basis)
     if figure is None:
         return "-"
     ratio = result.find_ratio(row, basis, quantity)
-    if ratio is None or row.candidate == result.baseline or figure.unit in _NOT_RATIOS or figure.bound:
-        return figure.format()
-    return f"{figure.format()} ({ratio:.0%})"
+    has_ratio = row.candidate != result.baseline and figure.unit not in _NOT_RATIOS and not figure.bound
+    return figure.format(ratio if has_ratio else None)
 
 
 def list_study_notes(result: StudyResult) -> Iterator[str]:
@@ -80,8 +79,18 @@ def _fit(result: StudyResult, width: int) -> Iterator[Table]:
 def _format_section(section: StudySection, width: int) -> str:
     lines = [section.heading, *(_wrap(text, width) for text in section.text)]
     if section.table is not None:
-        lines.append(to_text(build_section_table(section.table)))
+        table = build_section_table(section.table)
+        lines.append(to_text(table) if table.width <= width else _list_cells(section.table, width))
     return "\n".join(lines)
+
+
+def _list_cells(table: StudyTable, width: int) -> str:
+    """A table of sentences: a point for each row, with the columns' names where they have one."""
+    points = []
+    for row in table.rows:
+        named = zip(table.columns, row, strict=True)
+        points.append("; ".join(f"{name}: {cell}" if name else cell for name, cell in named if cell))
+    return "\n".join(_wrap(f"- {point}", width) for point in points)
 
 
 def _wrap(text: str, width: int) -> str:

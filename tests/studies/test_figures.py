@@ -37,6 +37,7 @@ def test_what_has_no_known_unit_is_no_figure(given: object) -> None:
 
 def test_predictions_are_shown_in_the_unit_that_was_published() -> None:
     assert bytes_figure("GB", 3.5 * 2**30, 3 * 2**30, 4 * 2**30).format() == "3.50 GB (3 to 4 GB)"
+    assert bytes_figure("GB", 2**30, 2**30, 2**30).format(0.5) == "1 GB (50%)"
     assert seconds_figure("min", 90).format() == "1.50 min"
 
 

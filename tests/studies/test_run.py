@@ -68,7 +68,7 @@ def test_published_predicted_and_measured_figures_stand_in_columns_of_their_own(
     assert sorted(trials) == predicted == ["plain", "saving"]
     row = result.find_row("saving")
     assert row.published["memory"].format() == "2 GB"
-    assert row.predicted["memory"].format() == "2 GB (2 to 2 GB)"
+    assert row.predicted["memory"].format() == "2 GB"
     assert row.measured["time"].value == pytest.approx(1.0)
     assert "em" not in row.predicted
     written = json.loads((out / "study.json").read_text())
