@@ -1,8 +1,8 @@
 """What an audit compares: the aspects of a configuration, why each matters, and which names it is meant by.
 
-    find_named("gradient accumulation")    {"accumulation"}
-    find_named("fp16+recompute")           {"precision", "checkpointing"}
-    find_named("max_length=512")           {"lengths"}
+    find_meant("gradient accumulation")    {"accumulation"}
+    find_meant("fp16+recompute")           {"precision", "checkpointing"}
+    find_meant("max_length=512")           {"lengths"}
     read_meant(["lr", "checkpointing"])    {"learning_rate", "checkpointing"}
 
 An aspect that is meant brings others that follow from it: micro-batches of another size are what accumulation is.
@@ -54,7 +54,7 @@ ASPECTS = (
         "another batch per update is another training: the gradient has other noise, and an epoch another number of "
         "updates",
         "give all items the same product of rows per GPU, accumulation and GPUs (train.batch_examples in a recipe)",
-        r"(global[ -]*|effective[ -]*)?batch([ .-]*size)?|bs\d*",
+        r"(global[ -]*|effective[ -]*)?batch([ .-]*size)?[ =]?\d*|bs\d*",
         ("micro_batch", "accumulation", "updates"),
     ),
     Aspect(
@@ -322,7 +322,7 @@ def find_aspect(name: str) -> Aspect:
     return _BY_NAME[name]
 
 
-def find_named(name: str) -> set[str]:
+def find_meant(name: str) -> set[str]:
     """The aspects that a name's words mean; the longest words first, each taken once."""
     left = name.lower().replace("_", " ")
     found: set[str] = set()
@@ -351,7 +351,7 @@ def read_meant(words: Iterable[str]) -> set[str]:
         key = word.strip().lower().replace("-", "_").replace(" ", "_")
         if key in _BY_NAME:
             found.add(key)
-        elif meant := find_named(word):
+        elif meant := find_meant(word):
             found |= meant
         else:
             raise RecipeError(
@@ -363,10 +363,18 @@ def read_meant(words: Iterable[str]) -> set[str]:
 
 
 # What is more specific is looked for first: 'max_length' is padding only where it is no length limit with a number.
-_FIRST = ("accumulation", "checkpointing", "seed", "micro_batch", "test_data", "layout", "lengths", "learning_rate", "gpus")
+_FIRST = (
+    "accumulation",
+    "checkpointing",
+    "seed",
+    "micro_batch",
+    "test_data",
+    "layout",
+    "lengths",
+    "learning_rate",
+    "gpus",
+)
 _ORDER = [*_FIRST, *(name for name in _BY_NAME if name not in _FIRST)]
 _PATTERNS = [
-    (name, re.compile(rf"(?<![a-z0-9])({_BY_NAME[name].names})(?![a-z0-9])"))
-    for name in _ORDER
-    if _BY_NAME[name].names
+    (name, re.compile(rf"(?<![a-z0-9])({_BY_NAME[name].names})(?![a-z0-9])")) for name in _ORDER if _BY_NAME[name].names
 ]

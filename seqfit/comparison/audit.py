@@ -25,15 +25,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 from seqfit.comparison.aspects import (
     ASPECTS,
-    find_named,
+    find_meant,
     is_everything,
     read_meant,
     with_consequences,
 )
 from seqfit.comparison.audit_items import AuditInput, read_items
-from seqfit.comparison.audit_limits import find_limits
+from seqfit.comparison.audit_limits import list_limits
 from seqfit.comparison.audit_rules import compare_facts
-from seqfit.comparison.audits import Audit, AuditItem, Finding
+from seqfit.comparison.audits import LEVELS, Audit, AuditFinding, AuditItem, join_words, label_of
 from seqfit.errors import RecipeError, did_you_mean
 from seqfit.progress import Progress
 from seqfit.units import format_number
@@ -62,8 +62,8 @@ def audit(
     intended_by = {item.name: with_consequences(asked or named[item.name]) for item in read}
     directly = {item.name: asked or named[item.name] for item in read}
     comparison = compare_facts(read, first, intended_by, directly if not asked else None)
-    findings = [*comparison.findings, *find_limits(read, first)]
-    findings.sort(key=lambda one: (["unequal", "unknown", "weak"].index(one.level), not one.is_inverted))
+    findings = [*comparison.findings, *list_limits(read, first)]
+    findings.sort(key=lambda one: (LEVELS.index(one.level), not one.is_inverted))
     labels = {item.name: _labels(directly[item.name]) for item in read}
     return Audit(
         items=tuple(read),
@@ -81,7 +81,7 @@ def _find_all_named(items: Sequence[AuditItem]) -> dict[str, set[str]]:
     """What each item is named after; words that all names have say nothing, and 'all' is named after everything."""
     shared = set.intersection(*(set(_split_words(item.name)) for item in items))
     named = {
-        item.name: set(item.named_after) or find_named(" ".join(w for w in _split_words(item.name) if w not in shared))
+        item.name: set(item.named_after) or find_meant(" ".join(w for w in _split_words(item.name) if w not in shared))
         for item in items
     }
     everything = set().union(*named.values())
@@ -111,26 +111,22 @@ def _labels(aspects: Collection[str]) -> tuple[str, ...]:
     return tuple(aspect.label for aspect in ASPECTS if aspect.name in aspects)
 
 
-def _describe(findings: Sequence[Finding], meant: Sequence[str], equal: int) -> str:
+def _describe(findings: Sequence[AuditFinding], meant: Sequence[str], equal: int) -> str:
     """One sentence."""
     unequal = [one for one in findings if one.level == "unequal"]
-    weak = [one.label for one in findings if one.level == "weak"]
+    weak = list(dict.fromkeys(one.label for one in findings if one.level == "weak"))
     unknown = [one for one in findings if one.level == "unknown"]
-    besides = f" besides {_join([label.partition(' (')[0] for label in meant])}" if meant else ""
-    limits = f"; limited by {_join(weak)}" if weak else ""
+    others = [label_of(label) for label in meant if label not in {one.label for one in unequal}]
+    besides = f" besides {join_words(others)}" if others else ""
+    limits = f"; limited by {join_words(weak)}" if weak else ""
     if unequal:
         parts = [
-            f"{one.label.partition(' (')[0]}{' (inverted)' if one.is_inverted else ''}" for one in unequal[:_NAMED_FINDINGS]
+            f"{label_of(one.label)}{' (inverted)' if one.is_inverted else ''}" for one in unequal[:_NAMED_FINDINGS]
         ]
         rest = len(unequal) - len(parts)
         parts += [f"{rest} more"] if rest else []
-        return f"Not a fair comparison: {_join(parts)} {'was' if len(unequal) == 1 else 'were'} unequal{besides}{limits}."
+        verb = "was" if len(unequal) == 1 else "were"
+        return f"Not a fair comparison: {join_words(parts)} {verb} unequal{besides}{limits}."
     if unknown:
-        return f"Not known whether it is fair: {_join([one.label for one in unknown])}{limits}."
+        return f"Not known whether it is fair: {join_words([one.label for one in unknown])}{limits}."
     return f"Fair, as far as can be read: {format_number(equal, 'setting')} equal, nothing unequal{besides}{limits}."
-
-
-def _join(parts: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]])) if parts else ""
-
-

@@ -32,7 +32,7 @@ from typing import Any
 import yaml
 
 from seqfit.comparison import records
-from seqfit.comparison.aspects import find_named, is_everything
+from seqfit.comparison.aspects import find_meant, is_everything
 from seqfit.comparison.audits import AuditItem, Fact
 from seqfit.comparison.recipe_facts import read_recipe_facts, read_run
 from seqfit.comparison.script_facts import Counts, read_script_facts
@@ -51,8 +51,21 @@ from seqfit.yaml_text import read_yaml
 AuditInput = str | Path | Mapping[str, Any] | AuditItem
 _KINDS = ("recipe", "script", "run", "comparison", "folder", "data")
 _GB = 1e9
-_ROW_FIELDS = ("name", "arguments", "recipe", "overrides", "script", "gpus", "hardware", "memory", "model", "data")
+_ROW_FIELDS = (
+    "name",
+    "left",
+    "arguments",
+    "recipe",
+    "overrides",
+    "script",
+    "gpus",
+    "hardware",
+    "memory",
+    "model",
+    "data",
+)
 _FIGURES = {"seconds": ("seconds", 1.0), "step_seconds": ("step_seconds", 1.0), "gb": ("memory_bytes", _GB)}
+_ARGUMENT_FILES = (".json", ".yaml", ".yml")
 _NOT_STATED = ("not stated", "unknown", "not known")
 _CONDITION = re.compile(r"(?P<value>.+?)(?: \([^)]*\))? for (?P<rows>.+?)(?:, else (?P<other>.+?)(?: \([^)]*\))?)?")
 
@@ -67,11 +80,11 @@ def name_apart(items: Sequence[AuditItem]) -> list[AuditItem]:
     counts = Counter(item.name for item in items)
     named: list[AuditItem] = []
     for item in items:
-        parts, taken = Path(item.source).parts, 1
-        name = item.name
-        same = [Path(other.source).parts for other in items if other.name == item.name and other is not item]
-        while counts[item.name] > 1 and taken < len(parts) and any(other[-taken:] == parts[-taken:] for other in same):
-            taken += 1
+        parts, taken, name = Path(item.source).parts, 1, item.name
+        if counts[item.name] > 1 and parts:
+            same = [Path(one.source).parts for one in items if one.name == item.name and one is not item]
+            while taken < len(parts) and any(other[-taken:] == parts[-taken:] for other in same):
+                taken += 1
             name = "/".join(parts[-taken:])
         if name in {one.name for one in named}:
             name = f"{name} ({sum(one.source == item.source for one in named) + 1})"
@@ -130,14 +143,16 @@ class _Reader:
         matrix = records.load_matrix(folder)
         count = 0
         for candidate in matrix.candidates:
-            trials = [records.Trial(candidate.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds]
+            trials = [
+                records.Trial(candidate.name, seed, repeat) for repeat in range(matrix.repeats) for seed in matrix.seeds
+            ]
             paths = [folder / records.TRIAL_RUNS / trial.folder for trial in trials]
             there = [path for path in paths if (path / files.MANIFEST).is_file()]
             if not there:
                 continue
             count += 1
             item = read_run(Run(there[0]), candidate.name)
-            named = find_named(candidate.name).union(*map(find_named, candidate.overrides))
+            named = find_meant(candidate.name).union(*map(find_meant, candidate.overrides))
             missing = len(paths) - len(there)
             notes = (f"{format_number(missing, 'run')} of {len(paths)} not there",) if missing else ()
             yield replace(item, seeds=matrix.seeds, named_after=frozenset(named), notes=(*item.notes, *notes))
@@ -162,12 +177,16 @@ class _Reader:
         values = _load(path, json.loads)
         if "rows" in values and isinstance(values["rows"], list):
             yield from self._read_table(values, path)
-        elif _has_argument(values) or any(isinstance(part, Mapping) and _has_argument(part) for part in values.values()):
+        elif _has_argument(values) or any(
+            isinstance(part, Mapping) and _has_argument(part) for part in values.values()
+        ):
             yield self._read_script(path, path.stem)
         else:
             raise _refuse(path, "has no argument of the Trainer")
 
-    def _read_recipe(self, where: str | Recipe | Mapping[str, Any], name: str, overrides: Sequence[str] = ()) -> AuditItem:
+    def _read_recipe(
+        self, where: str | Recipe | Mapping[str, Any], name: str, overrides: Sequence[str] = ()
+    ) -> AuditItem:
         recipe = load_checked_recipe(where, overrides)
         strategy = load_strategy(recipe)
         counts, notes = self._count_rows(recipe)
@@ -187,7 +206,8 @@ class _Reader:
             conversion = replace(conversion, script=replace(conversion.script, naive_pipeline=True))
         counts, notes = self._count_script_rows(conversion.recipe)
         counts = Counts(row.get("train") or counts.train, row.get("scored") or counts.scored)
-        facts = read_script_facts(conversion, counts, row.get("gpus"))
+        is_script = not isinstance(given, Mapping) and Path(given).suffix.lower() not in _ARGUMENT_FILES
+        facts = read_script_facts(conversion, counts, row.get("gpus"), is_script=is_script)
         shown = [f"{one.place}: {one.what}".removeprefix(": ") for one in conversion.not_read]
         unread = [f"not read: {what}" for what in shown] if not isinstance(given, Mapping) else []
         seed = facts.get("seed")
@@ -210,27 +230,33 @@ class _Reader:
                 "Give each row a name",
             )
         names = [str(row["name"]) for row in rows]
-        conditions = {name: _Condition(name, text, names, path) for name, text in (table.get("by_strategy") or {}).items()}
+        conditions = {
+            name: _Condition(name, text, names, path) for name, text in (table.get("by_strategy") or {}).items()
+        }
         shared = {key: table[key] for key in ("model", "data", "hardware", "gpus", "memory") if key in table}
-        states_rows = bool(conditions) or any("arguments" in row for row in rows)
+        common = {name: value for name, value in table.items() if trainer_names.find_argument(name) is not None}
+        common |= table.get("arguments") or {}
+        states_rows = bool(conditions) or any({"arguments", "recipe", "script"} & set(row) for row in rows)
         for row in rows:
             name = str(row["name"])
+            stated = {} if states_rows else _read_name(name)
             own = {key: one.value_of(name) for key, one in conditions.items()}
-            arguments = dict(table.get("arguments") or {}) | {k: v for k, v in own.items() if v is not None}
-            arguments |= row.get("arguments") or {}
-            for item in self._read_mapping({**shared, **row, "arguments": arguments}, str(path)):
-                yield item if states_rows else _without_named(item)
+            arguments = common | {k: v for k, v in own.items() if v is not None}
+            arguments |= stated.get("arguments", {}) | dict(row.get("arguments") or {})
+            for item in self._read_mapping({**shared, **stated, **row, "arguments": arguments}, str(path)):
+                yield item if states_rows else _without_named(item, find_meant(stated.get("left", "")))
 
     def _read_mapping(self, row: Mapping[str, Any], place: str) -> Iterator[AuditItem]:
         name = str(row.get("name") or row.get("model") or "item")
         data = row.get("data")
         known = data if isinstance(data, Mapping) else {}
+        gpus = _read_gpus(name, row, place)
         scored = known.get("test") or known.get("validation")
         _check_counts(name, known, place)
         if row.get("recipe") is not None:
             item = self._read_recipe(row["recipe"], name, row.get("overrides") or ())
         elif row.get("script") is not None:
-            item = self._read_script(row["script"], name, train=known.get("train"), scored=scored, gpus=row.get("gpus"))
+            item = self._read_script(row["script"], name, train=known.get("train"), scored=scored, gpus=gpus)
         else:
             arguments = dict(row.get("arguments") or {})
             is_naive = arguments.pop("parallelize", False) or arguments.get("device_map") is not None
@@ -240,7 +266,7 @@ class _Reader:
                     "a row has arguments of transformers' Trainer, a recipe or a script",
                     "Write arguments: {learning_rate: 1e-4, ...}",
                 )
-            counts = {"train": known.get("train"), "scored": scored, "gpus": row.get("gpus")}
+            counts = {"train": known.get("train"), "scored": scored, "gpus": gpus}
             item = self._read_script(arguments, name, is_naive=is_naive, **counts)
         facts = dict(item.facts)
         for aspect, value in (("model", row.get("model")), ("machine", row.get("hardware"))):
@@ -280,17 +306,19 @@ class _Reader:
         if any(source.path is None for source in recipe.sources):
             train, test = ([one.get(name) for one in limits] for name in ("train", "test"))
             return Counts(*(sum(filter(None, one)) if all(one) else None for one in (train, test))), ()
-        key = json.dumps([recipe.seed, recipe.task.model_dump(mode="json"), [s.model_dump(mode="json") for s in recipe.sources]])
+        key = json.dumps(
+            [recipe.seed, recipe.task.model_dump(mode="json"), [s.model_dump(mode="json") for s in recipe.sources]]
+        )
         if key not in self._counts:
             try:
-                self._counts[key] = count_rows(recipe, self._progress)
+                self._counts[key] = count_split_rows(recipe, self._progress)
             except (SeqfitError, OSError) as error:
                 note = f"rows are not counted: {getattr(error, 'given', '') or error}"
                 return Counts(), (note,)
         return self._counts[key], ()
 
 
-def count_rows(recipe: Recipe, progress: Progress | None) -> Counts:
+def count_split_rows(recipe: Recipe, progress: Progress | None) -> Counts:
     """Of the files, without tokenizing them."""
     from seqfit.data import SourceSplits
     from seqfit.tasks import build_task
@@ -336,7 +364,7 @@ def _is_meant(word: str, row: str) -> bool:
     """By its name, or by what both are named after: grad_accumulation is the row 'gradient accumulation'."""
     if word.lower() == row.lower():
         return True
-    return bool(find_named(word)) and find_named(word) == find_named(row) and not is_everything(row)
+    return bool(find_meant(word)) and find_meant(word) == find_meant(row) and not is_everything(row)
 
 
 def _read_value(text: str | None) -> Any:
@@ -346,12 +374,31 @@ def _read_value(text: str | None) -> Any:
     return {"True": True, "False": False}.get(value, value) if isinstance(value, str) else value
 
 
-def _without_named(item: AuditItem) -> AuditItem:
-    """Of a table that gives no row its own arguments: what a row is named after is not known, only named."""
-    named = find_named(item.name)
+def _read_name(name: str) -> dict[str, Any]:
+    """A name that is an argument says what the row has, where the table gives no arguments: gradient_checkpointing."""
+    arguments: dict[str, Any] = {}
+    left, gpus = [], None
+    for part in (one.strip() for one in name.split(",")):
+        key, equals, value = part.removeprefix("model.").removesuffix("()").partition("=")
+        argument = trainer_names.find_argument(key)
+        if part in ("fp32", "fp16", "bf16"):
+            arguments |= {"fp16": part == "fp16", "bf16": part == "bf16"}
+        elif argument is not None and (equals or argument.is_flag):
+            arguments[key] = _read_value(value) if equals else True
+        elif part.startswith("adamw_"):
+            arguments["optim"] = part
+        elif match := re.fullmatch(r"(single|\d+) GPUs?", part):
+            gpus = 1 if match[1] == "single" else int(match[1])
+        else:
+            left.append(part)
+    return {"arguments": arguments, "left": ", ".join(left), **({} if gpus is None else {"gpus": gpus})}
+
+
+def _without_named(item: AuditItem, named: set[str]) -> AuditItem:
+    """What a row is named after, and no argument, is not known."""
     facts = {aspect: fact for aspect, fact in item.facts.items() if aspect not in named}
-    note = "the table has no arguments of its own for this row: what it is named after was not checked"
-    return replace(item, facts=facts, notes=(*item.notes, note)) if named else item
+    note = "the table has no arguments of its own for this row: it is taken to be what its name says"
+    return replace(item, facts=facts, notes=(*item.notes, note))
 
 
 def _read_data(data: Mapping[str, Any]) -> dict[str, Fact]:
@@ -362,6 +409,15 @@ def _read_data(data: Mapping[str, Any]) -> dict[str, Fact]:
         "data": Fact([name, train], trained),
         "test_data": Fact([name, scored], f"{name}, {', '.join(scored)} rows" if scored else name),
     }
+
+
+def _read_gpus(name: str, row: Mapping[str, Any], place: str) -> int | None:
+    """As stated, or of '2x RTX 3090'."""
+    gpus = row.get("gpus")
+    if gpus is not None and (not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1):
+        raise RecipeError(f"{place}: gpus of '{name}' is {gpus!r}", "it is a number of GPUs", "Write gpus: 2")
+    match = re.match(r"(\d+) ?x ", str(row.get("hardware", "")))
+    return gpus if gpus is not None else int(match[1]) if match else None
 
 
 def _check_counts(name: str, data: Mapping[str, Any], place: str) -> None:
@@ -411,7 +467,9 @@ def _load(path: Path, parse: Any) -> dict[str, Any]:
         values = parse(path.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         what = " ".join(str(error).split())
-        raise RecipeError(f"'{path}' can't be read ({what})", "it is read as YAML or JSON", "Correct it there") from error
+        raise RecipeError(
+            f"'{path}' can't be read ({what})", "it is read as YAML or JSON", "Correct it there"
+        ) from error
     if not isinstance(values, dict):
         raise _refuse(path, "has no names with values")
     return values

@@ -1,9 +1,9 @@
 """Compares the facts of items, aspect by aspect: what is equal, what differs as meant, and what should not differ.
 
-    inverted    those named after a technique lack it, and all others use it
-    unused      an item is named after a technique and does not use it
-    unequal     an item differs from the baseline in something that it is not named after
-    unknown     a script does not say it, and others do
+inverted    those named after a technique lack it, and all others use it
+unused      an item is named after a technique and does not use it
+unequal     an item differs from the baseline in something that it is not named after
+unknown     a script does not say it, and others do
 """
 
 from __future__ import annotations
@@ -11,11 +11,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seqfit.comparison.aspects import ASPECTS, Aspect
-from seqfit.comparison.audits import Affected, AuditItem, Finding
+from seqfit.comparison.audits import (
+    MEASURED,
+    ONE_COPY,
+    PER_GPU,
+    PLANNED,
+    Affected,
+    AuditFinding,
+    AuditItem,
+    Fact,
+    join_names,
+    join_words,
+    label_of,
+)
 from seqfit.comparison.script_facts import STATED_BY
 from seqfit.units import format_seconds
 
@@ -26,7 +38,7 @@ _COST: tuple[Affected, ...] = ("time", "memory")
 
 @dataclass
 class FactComparison:
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[AuditFinding] = field(default_factory=list)
     equal: list[str] = field(default_factory=list)
     intended: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -49,7 +61,7 @@ class _Values:
         groups: dict[str, list[str]] = {}
         for name, key in self.keys.items():
             groups.setdefault(key, []).append(name)
-        return "; ".join(f"{self.texts[names[0]]} in {', '.join(names)}" for names in groups.values())
+        return "; ".join(f"{self.texts[names[0]]} in {join_names(names)}" for names in groups.values())
 
     def is_off(self, name: str) -> bool:
         return self.raw[name] == self.aspect.without
@@ -67,7 +79,9 @@ def compare_facts(
     missing: dict[tuple[str, ...], list[Aspect]] = {}
     for aspect in ASPECTS:
         values = _collect(aspect, items)
-        lacking = tuple(item.name for item in items if _lacks(item, aspect))
+        lacking = tuple(
+            item.name for item in items if _lacks(item, aspect) or item.name in _of_unknown_gpus(aspect, items)
+        )
         if lacking and values.keys and len(lacking) < len(items):
             missing.setdefault(lacking, []).append(aspect)
         if aspect.name == "tokenized" and differing & _CAUSES_OF_TOKENS:
@@ -83,11 +97,22 @@ def compare_facts(
 
 def _collect(aspect: Aspect, items: Sequence[AuditItem]) -> _Values:
     known = {item.name: item.facts[aspect.name] for item in items if aspect.name in item.facts}
-    return _Values(
-        aspect,
-        {name: json.dumps(fact.value, sort_keys=True, default=str) for name, fact in known.items()},
-        {name: fact.text for name, fact in known.items()},
-        {name: fact.value for name, fact in known.items()},
+    if any(item.kind == "run" for item in items):
+        known = {name: fact for name, fact in known.items() if fact.place != PLANNED}
+    keys = {name: json.dumps(fact.value, sort_keys=True, default=str) for name, fact in known.items()}
+    by_text: dict[str, set[str]] = {}
+    for name, fact in known.items():
+        by_text.setdefault(fact.text, set()).add(keys[name])
+    texts = {name: _distinguish(fact) if len(by_text[fact.text]) > 1 else fact.text for name, fact in known.items()}
+    return _Values(aspect, keys, texts, {name: fact.value for name, fact in known.items()})
+
+
+def _distinguish(fact: Fact) -> str:
+    """Where another value has the same text."""
+    return (
+        f"{fact.text} ({fact.place})"
+        if fact.place not in ("", MEASURED, PLANNED, PER_GPU, ONE_COPY)
+        else f"{fact.text} ({fact.value})"
     )
 
 
@@ -95,6 +120,14 @@ def _lacks(item: AuditItem, aspect: Aspect) -> bool:
     """A recipe leaves open what is planned, and that never changes what is learnt."""
     is_stated = aspect.name in STATED_BY or aspect.name == "gpus"
     return item.kind in ("script", "row") and is_stated and aspect.name not in item.facts
+
+
+def _of_unknown_gpus(aspect: Aspect, items: Sequence[AuditItem]) -> list[str]:
+    """Each GPU multiplies the rows of an update, but not those of an item with one copy of the model."""
+    places = {item.name: item.facts[aspect.name].place for item in items if aspect.name in item.facts}
+    if aspect.name != "rows_per_update" or ONE_COPY not in places.values():
+        return []
+    return [name for name, place in places.items() if place == PER_GPU]
 
 
 def _judge(
@@ -136,29 +169,30 @@ def _is_unused(values: _Values, name: str) -> bool:
     return values.aspect.without is not None and values.is_off(name) and not names_it
 
 
-def _report_inverted(values: _Values, users: Sequence[str], others: Sequence[str]) -> Finding:
+def _report_inverted(values: _Values, users: Sequence[str], others: Sequence[str]) -> AuditFinding:
     aspect = values.aspect
-    short = aspect.label.partition(" (")[0]
+    short = label_of(aspect.label)
     what = (
-        f"{short} is inverted: {_join(users)}, named after it, {'has' if len(users) == 1 else 'have'} "
-        f"{values.texts[users[0]]}, and {_join(others)} {_describe_values(values, others)}"
+        f"{short} is inverted: {join_names(users)}, named after it, {'has' if len(users) == 1 else 'have'} "
+        f"{values.texts[users[0]]}, and {join_names(others)} {_describe_values(values, others)}"
     )
-    return _build(values, users, what, is_inverted=True)
+    found = _build(values, users, what, is_inverted=True)
+    return replace(found, change=f"swap the values and measure again; {aspect.change}")
 
 
 def _describe_values(values: _Values, names: Sequence[str]) -> str:
     return "/".join(dict.fromkeys(values.texts[name] for name in names))
 
 
-def _report_unused(values: _Values, users: Sequence[str]) -> Finding:
-    short = values.aspect.label.partition(" (")[0]
+def _report_unused(values: _Values, users: Sequence[str]) -> AuditFinding:
+    short = label_of(values.aspect.label)
     verb = "is" if len(users) == 1 else "are"
-    what = f"{_join(users)} {verb} named after {short} and {'does' if len(users) == 1 else 'do'} not use it"
+    what = f"{join_names(users)} {verb} named after {short} and {'does' if len(users) == 1 else 'do'} not use it"
     return _build(values, users, f"{what}: {_describe_values(values, users)}")
 
 
-def _report_unequal(values: _Values, stray: Sequence[str], items: Sequence[AuditItem]) -> Finding:
-    short = values.aspect.label.partition(" (")[0]
+def _report_unequal(values: _Values, stray: Sequence[str], items: Sequence[AuditItem]) -> AuditFinding:
+    short = label_of(values.aspect.label)
     affects = values.aspect.affects
     rows = [item.facts["rows_per_update"].value for item in items if "rows_per_update" in item.facts]
     if values.aspect.name == "accumulation" and len(set(map(str, rows))) == 1:
@@ -167,10 +201,16 @@ def _report_unequal(values: _Values, stray: Sequence[str], items: Sequence[Audit
 
 
 def _build(
-    values: _Values, names: Sequence[str], what: str, affects: Sequence[Affected] = (), by: str = "", *, is_inverted: bool = False
-) -> Finding:
+    values: _Values,
+    names: Sequence[str],
+    what: str,
+    affects: Sequence[Affected] = (),
+    by: str = "",
+    *,
+    is_inverted: bool = False,
+) -> AuditFinding:
     aspect = values.aspect
-    return Finding(
+    return AuditFinding(
         aspect=aspect.name,
         label=aspect.label,
         level="unequal",
@@ -187,10 +227,17 @@ def _build(
 
 def _ratio(values: _Values) -> str:
     numbers = [value for value in values.raw.values() if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) < len(values.raw) or min(numbers) <= 0 or min(numbers) == max(numbers) or values.aspect.name == "seed":
+    if (
+        len(numbers) < len(values.raw)
+        or min(numbers) <= 0
+        or min(numbers) == max(numbers)
+        or values.aspect.name == "seed"
+    ):
         return ""
-    return f"{max(numbers) / min(numbers):.3g} times as many" if values.aspect.name != "learning_rate" else (
-        f"{max(numbers) / min(numbers):.3g} times as high"
+    return (
+        f"{max(numbers) / min(numbers):.3g} times as many"
+        if values.aspect.name != "learning_rate"
+        else (f"{max(numbers) / min(numbers):.3g} times as high")
     )
 
 
@@ -210,21 +257,17 @@ def _measure(values: _Values, items: Sequence[AuditItem]) -> str:
     return f"{by}; time per update: {shown}" if by else f"time per update: {shown}"
 
 
-def _report_unknown(names: Sequence[str], aspects: Sequence[Aspect]) -> Finding:
-    labels = [aspect.label.partition(" (")[0] for aspect in aspects]
-    return Finding(
+def _report_unknown(names: Sequence[str], aspects: Sequence[Aspect]) -> AuditFinding:
+    labels = [label_of(aspect.label) for aspect in aspects]
+    return AuditFinding(
         aspect="unknown",
-        label=f"{_join(labels)} of {_join(names)}",
+        label=f"{join_words(labels)} of {join_names(names)}",
         level="unknown",
-        what=f"{_join(names)}: {_join(labels)} can't be read without running it",
+        what=f"{join_names(names)}: {join_words(labels)} {'is' if len(labels) == 1 else 'are'} not stated",
         values=dict.fromkeys(names, "not known"),
         items=tuple(names),
-        why="what can't be read may be unequal, and nobody would notice",
+        why="what is not stated, or is known only when the script runs, may be unequal, and nobody would notice",
         by="",
-        change="write the values as constants, or give the command line with its arguments in quotes",
+        change="write it as a constant, give the command line with its arguments in quotes, or state it in the table",
         affects=tuple(dict.fromkeys(one for aspect in aspects for one in aspect.affects)),
     )
-
-
-def _join(parts: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]])) if parts else ""

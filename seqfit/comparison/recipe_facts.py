@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqfit.comparison.audits import AuditItem, Fact
+from seqfit.comparison.audits import MEASURED, PLANNED, AuditItem, Fact
 from seqfit.comparison.script_facts import (
     Counts,
     describe_regularisation,
@@ -49,7 +49,7 @@ def read_recipe_facts(recipe: Recipe, strategy: Strategy, counts: Counts, proces
             )
             + (f", z-loss {train.z_loss:g}" if train.z_loss else "")
         ),
-        "precision": _fact(strategy.precision),
+        "precision": Fact(strategy.precision, strategy.precision, PLANNED if strategy.precision == "auto" else ""),
         "checkpointing": _fact({"none": "none", "blocks": "every block"}.get(strategy.recompute, "every other block")),
         "padding": _fact(_describe_padding(strategy)),
         "lengths": _fact(
@@ -58,7 +58,7 @@ def read_recipe_facts(recipe: Recipe, strategy: Strategy, counts: Counts, proces
         "seed": Fact(recipe.seed, str(recipe.seed)),
         "text": _read_text(recipe),
         "evaluation": _fact(_describe_evaluation(recipe)),
-        "model": _fact(name_model(recipe.model.location) + (", new weights" if recipe.model.weights == "random" else "")),
+        "model": _read_model(recipe),
         "trained_part": _fact(_describe_trained(recipe, strategy)),
         "attention": _fact(_describe_kernels(strategy)),
         "loader": _fact(f"{strategy.prefetch} batches ahead"),
@@ -77,6 +77,12 @@ def _fact(text: str) -> Fact:
     return Fact(text, text)
 
 
+def _read_model(recipe: Recipe) -> Fact:
+    name, weights = name_model(recipe.model.location), recipe.model.weights
+    text = recipe.model.title if recipe.model.path else name
+    return Fact([name, weights], f"{text}, new weights" if weights == "random" else text, name)
+
+
 def _read_batch(recipe: Recipe, strategy: Strategy, processes: int | None) -> dict[str, Fact]:
     rows, micro = recipe.train.examples_per_step, strategy.micro_batch_examples
     facts: dict[str, Fact] = {}
@@ -86,7 +92,9 @@ def _read_batch(recipe: Recipe, strategy: Strategy, processes: int | None) -> di
     else:
         facts["rows_per_update"] = Fact(rows, str(rows))
     if micro is None:
-        facts["micro_batch"] = _fact(f"at most {strategy.micro_batch_tokens:,} tokens")
+        stated = recipe.strategy if isinstance(recipe.strategy, dict) else {}
+        text = f"at most {strategy.micro_batch_tokens:,} tokens"
+        facts["micro_batch"] = Fact(text, text, "" if processes or "micro_batch_tokens" in stated else PLANNED)
     else:
         facts["micro_batch"] = Fact(micro, str(micro))
         if rows is not None:
@@ -132,7 +140,9 @@ def _describe_optimizer(recipe: Recipe, strategy: Strategy) -> str:
     optimizer = recipe.train.optimizer
     name = {"recipe": optimizer.name, "8bit": "8-bit AdamW"}.get(strategy.optimizer, strategy.optimizer)
     constants = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
-    other = [f"{key} {getattr(optimizer, key):g}" for key, usual in constants.items() if getattr(optimizer, key) != usual]
+    other = [
+        f"{key} {getattr(optimizer, key):g}" for key, usual in constants.items() if getattr(optimizer, key) != usual
+    ]
     other += ["relative step"] if optimizer.relative_step else []
     return ", ".join([name, *other])
 
@@ -188,7 +198,11 @@ def _read_sources(recipe: Recipe) -> dict[str, Fact]:
     evaluation = recipe.eval.model_dump(mode="json")
     found = [read_source_facts(source.model_dump(mode="json"), evaluation) for source in recipe.sources]
     return {
-        name: Fact([one[name].value for one in found], "; ".join(one[name].text for one in found))
+        name: Fact(
+            [one[name].value for one in found],
+            "; ".join(one[name].text for one in found),
+            "; ".join(one[name].place for one in found),
+        )
         for name in ("data", "test_data")
     }
 
@@ -210,7 +224,7 @@ def read_run(run: Run, name: str) -> AuditItem:
     scores = {key: value for key, value in (scored.get("scores") or {}).items() if isinstance(value, int | float)}
     if scored:
         split, count = str(scored.get("split")), scored.get("rows")
-        facts["scored"] = Fact([split, count], f"{count} {split} rows", "measured")
+        facts["scored"] = Fact([split, count], f"{count} {split} rows", MEASURED)
     answers = scored.get("predictions") or []
     language = recipe.task.language or "en"
     return AuditItem(
@@ -244,34 +258,34 @@ def _read_strategy(run: Run) -> Strategy:
 def _read_steps(steps: Sequence[Mapping[str, Any]]) -> dict[str, Fact]:
     if not steps:
         return {}
-    facts = {"updates": Fact(steps[-1]["step"], f"{steps[-1]['step']:,}", "measured")}
+    facts = {"updates": Fact(steps[-1]["step"], f"{steps[-1]['step']:,}", MEASURED)}
     rows = [one["examples"] for one in steps if isinstance(one.get("examples"), int)]
     pieces = [one["micro_batches"] for one in steps if isinstance(one.get("micro_batches"), int)]
     passes = steps[-1].get("epoch")
     if rows:
         most = statistics.mode(rows)
-        facts["rows_per_update"] = Fact(most, str(most), "measured")
+        facts["rows_per_update"] = Fact(most, str(most), MEASURED)
     if pieces:
         typical = statistics.median_high(pieces)
-        facts["accumulation"] = Fact(typical, str(typical), "measured")
+        facts["accumulation"] = Fact(typical, str(typical), MEASURED)
     if isinstance(passes, int | float):
-        facts["passes"] = Fact(round(passes, 2), f"{passes:.3g} epochs", "measured")
+        facts["passes"] = Fact(round(passes, 2), f"{passes:.3g} epochs", MEASURED)
     return facts
 
 
 def _read_manifest(manifest: Mapping[str, Any]) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     if manifest.get("precision"):
-        facts["precision"] = Fact(manifest["precision"], manifest["precision"], "measured")
+        facts["precision"] = Fact(manifest["precision"], manifest["precision"], MEASURED)
     fingerprint = (manifest.get("data") or {}).get("fingerprint")
     if fingerprint:
-        facts["tokenized"] = Fact(fingerprint, fingerprint[:8], "measured")
+        facts["tokenized"] = Fact(fingerprint, fingerprint[:8], MEASURED)
     hardware = manifest.get("hardware") or {}
     known = {key: hardware[key] for key in ("device", "name", "threads", "cores", "host_bytes") if key in hardware}
     if known:
         threads = f", {format_number(known['threads'], 'thread')}" if known.get("device") == "cpu" else ""
         cores = f" of {format_number(known['cores'], 'core')}" if "cores" in known and threads else ""
-        facts["machine"] = Fact(known, f"{known.get('name', known.get('device'))}{threads}{cores}", "measured")
+        facts["machine"] = Fact(known, f"{known.get('name', known.get('device'))}{threads}{cores}", MEASURED)
     versions = {name: text for name, text in (manifest.get("versions") or {}).items() if name in _PACKAGES}
     commit = manifest.get("commit")
     if versions:
@@ -287,7 +301,7 @@ def _read_recovery(run: Run, events: Sequence[Mapping[str, Any]]) -> dict[str, F
     parts += list(dict.fromkeys(happened))
     kinds = [] if status == "finished" else [status]
     kinds += sorted({str(event["kind"]) for event in events if event["kind"] in _OTHER_WORK})
-    return {"recovery": Fact(kinds, "; ".join(parts) or "nothing", "measured")}
+    return {"recovery": Fact(kinds, "; ".join(parts) or "nothing", MEASURED)}
 
 
 def _find_scores(run: Run, evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

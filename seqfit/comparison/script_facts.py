@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.audits import Fact
+from seqfit.comparison.audits import ONE_COPY, PER_GPU, Fact
 from seqfit.conversion import Conversion
 from seqfit.model_configs import find_known_model
 from seqfit.units import format_number
@@ -53,12 +53,14 @@ STATED_BY = {
     "model": ("model_name_or_path",),
     "attention": ("attn_implementation", "torch_compile"),
     "loader": ("dataloader_num_workers",),
+    "trained_part": ("lora_r", "freeze_encoder", "freeze_embeds"),
     "layout": ("deepspeed", "fsdp"),
 }
 _OF_ARGUMENTS = (  # what TrainingArguments alone decide
     *("accumulation", "rows_per_update", "micro_batch", "updates", "passes", "learning_rate", "schedule", "optimizer"),
     *("regularisation", "precision", "checkpointing", "seed", "evaluations", "loader"),
 )
+_OF_SCRIPTS = ("padding", "lengths", "trained_part", "attention")  # what the rest of a script decides
 
 
 @dataclass(frozen=True)
@@ -69,19 +71,23 @@ class Counts:
     scored: int | None = None
 
 
-def read_script_facts(conversion: Conversion, counts: Counts, gpus: int | None = None) -> dict[str, Fact]:
-    """`gpus`: where somebody else says how many there were."""
+def read_script_facts(
+    conversion: Conversion, counts: Counts, gpus: int | None = None, *, is_script: bool = True
+) -> dict[str, Fact]:
+    """`gpus`: where somebody else says how many there were. Arguments without their script leave some things open."""
     script, given = conversion.script, conversion.script.arguments
     count = gpus or script.processes or script.visible_gpus
-    copies = 1 if script.naive_pipeline or script.sharding == "pipeline" else count or 1
+    is_naive = script.naive_pipeline
+    copies = 1 if is_naive else count or 1
     rows = script.per_device_examples * script.accumulation * copies
     product = f"{script.per_device_examples} x {script.accumulation}"
-    product += f" x {format_number(copies, 'GPU')}" if count else ", on each GPU"
+    per_gpu = ", on each GPU" if count is None else f" x {format_number(copies, 'GPU')}"
+    product += ", one copy of the model" if is_naive else per_gpu
     length = _read_length(given, counts.train, script.per_device_examples * copies, script.accumulation)
     facts = {
         "accumulation": Fact(script.accumulation, str(script.accumulation)),
         "micro_batch": Fact(script.per_device_examples, str(script.per_device_examples)),
-        "rows_per_update": Fact(rows, f"{rows} ({product})"),
+        "rows_per_update": Fact(rows, f"{rows} ({product})", "" if count else ONE_COPY if is_naive else PER_GPU),
         **length,
         "learning_rate": Fact(given.get("learning_rate", 5e-5), f"{given.get('learning_rate', 5e-5):g}"),
         "schedule": _fact(_describe_schedule(given, length["updates"].value)),
@@ -107,6 +113,8 @@ def read_script_facts(conversion: Conversion, counts: Counts, gpus: int | None =
         facts["layout"] = _fact("one GPU" if count == 1 else _name_layout(conversion))
     hidden = {aspect for aspect, names in STATED_BY.items() if set(names) & set(script.unread)}
     hidden |= set(_OF_ARGUMENTS) if script.hides_arguments else set()
+    if not is_script:
+        hidden |= {aspect for aspect in _OF_SCRIPTS if not set(STATED_BY[aspect]) & set(given)}
     return {aspect: fact for aspect, fact in facts.items() if aspect not in hidden}
 
 
@@ -160,7 +168,10 @@ def _describe_optimizer(name: str, given: Mapping[str, Any]) -> str:
 def _describe_regularisation(given: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
     dropout = (recipe.get("model") or {}).get("dropout")
     return describe_regularisation(
-        given.get("weight_decay", 0.0), given.get("max_grad_norm", 1.0), given.get("label_smoothing_factor", 0.0), dropout
+        given.get("weight_decay", 0.0),
+        given.get("max_grad_norm", 1.0),
+        given.get("label_smoothing_factor", 0.0),
+        dropout,
     )
 
 
@@ -200,7 +211,9 @@ def _read_evaluations(given: Mapping[str, Any], rows: int | None, rows_per_updat
     if when == "epoch" and not (isinstance(steps, int) and steps > 0):
         return {"evaluations": Fact(math.ceil(epochs), f"{math.ceil(epochs)}, one per epoch")}
     every = given.get("eval_steps") or given.get("logging_steps") or 500
-    total = steps if isinstance(steps, int) and steps > 0 else math.ceil(rows / rows_per_update) * epochs if rows else None
+    total = (
+        steps if isinstance(steps, int) and steps > 0 else math.ceil(rows / rows_per_update) * epochs if rows else None
+    )
     if when == "steps" and total and every >= 1:
         return {"evaluations": Fact(int(total // every), f"{int(total // every)}, every {every} updates")}
     return {"evaluations": _fact(f"every {every} updates" if when == "steps" else when)}
@@ -241,9 +254,13 @@ def _read_recipe(recipe: Mapping[str, Any]) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     model, task, data = (recipe.get(part) or {} for part in ("model", "task", "data"))
     if model.get("name") or model.get("path"):
-        facts["model"] = _fact(name_model(str(model.get("path") or model["name"])))
+        name = name_model(str(model.get("path") or model["name"]))
+        facts["model"] = Fact([name, "pretrained"], name.rstrip("/").rpartition("/")[2], name)
     if isinstance(data, Mapping) and (data.get("hub") or data.get("path")):
-        facts |= read_source_facts(data, recipe.get("eval") or {})
+        facts |= {
+            name: Fact([fact.value], fact.text, fact.place)
+            for name, fact in read_source_facts(data, recipe.get("eval") or {}).items()
+        }
     texts = {name: task[name] for name in ("prefix", "source", "target") if task.get(name)}
     if texts:
         facts["text"] = Fact(json.dumps(texts, sort_keys=True), " -> ".join(map(str, texts.values())))
@@ -275,7 +292,7 @@ def read_source_facts(data: Mapping[str, Any], evaluation: Mapping[str, Any]) ->
     held = data.get("holdout") if not splits else None
     return {
         "data": Fact(
-            json.dumps([place, config, trained, data.get("balance"), data.get("each")]), ", ".join([title, *trained])
+            [place, config, trained, data.get("balance"), data.get("each")], ", ".join([title, *trained]), place
         ),
-        "test_data": Fact(json.dumps([place, config, scored, held], sort_keys=True), ", ".join([title, *scored])),
+        "test_data": Fact([place, config, scored, held], ", ".join([title, *scored]), place),
     }

@@ -142,6 +142,11 @@ EXPECTED = (
     Expected("docs/cluster.md", r"logs runs.*--follow", until=r"step \d+/"),
     Expected("docs/cluster.md", r"logs comparisons", until=r"PENDING|baseline"),  # other jobs may have the nodes
     Expected("docs/comparing.md", r"^seqfit compare", prints=r"baseline"),
+    Expected("docs/comparing.md", r"^seqfit audit runs", prints=r"(?m)^Fair, as far as can be read"),
+    Expected("docs/comparing.md", r"^seqfit audit comparisons", prints=r"as meant", leaves=("audit.html",)),
+    Expected("docs/comparing.md", r"^seqfit audit train", prints=r"nothing unequal besides precision"),
+    Expected("docs/comparing.md", r"^seqfit audit .*--json", prints=r'"is_fair": false'),
+    Expected("docs/comparing.md", r"^seqfit audit published", prints=r"accumulation is inverted"),
     Expected("docs/parallel.md", r"zero3", prints=r"deepspeed", exit_code=2),
     Expected("docs/parallel.md", r"^(seqfit|torchrun|srun|accelerate).* train ((?!zero3).)*$", prints=r"step 4/4"),
     Expected("docs/parallel.md", r"--out report", leaves=("report/scaling.json", "report/scaling.md")),

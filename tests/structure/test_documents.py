@@ -75,6 +75,9 @@ DOCUMENTS = [*PAGES, *sorted(ROOT.glob("benchmarks/*/README.md")), ROOT / "demo"
 QUOTED_CODE = {  # file -> what is not ours in it
     "tests/structure/test_documents.py": "the words themselves",
     "tests/conversion/test_published.py": "names in published scripts",
+    "tests/comparison/test_audit.py": "the same",
+    "tests/comparison/test_aspects.py": "the same",
+    "tests/cli/test_audit.py": "the same",
     "tests/inspection/test_task_guess.py": "texts of data sets",
     "benchmarks/engine/questions.py": "a question that a benchmark answers",
     "benchmarks/engine/judge.py": "the same",

@@ -33,6 +33,7 @@ ALLOWED = {
     "cli/main.py": "help text",
     "cli/plan.py": "help text, an example in a message",
     "cli/trim.py": "help text",
+    "comparison/aspects.py": "names that items are called by, and an explanation",
     "comparison/candidates.py": "Hub names of the next larger checkpoints",
     "conversion/translation.py": "example of a message",
     "data/encode.py": "messages, and tokenizers by what they can do",
