@@ -26,7 +26,7 @@ from seqfit.studies.results import Figures, StudyResult, StudyRow
 from seqfit.studies.schema import StudyMode
 from seqfit.units import format_bytes, format_number
 
-MEMORY, STEP = "memory", "step_seconds"
+_MEMORY, _STEP = "memory", "step_seconds"
 
 
 def assemble_study(
@@ -87,9 +87,9 @@ def _predicted_figures(study: Study, found: PredictedCandidate) -> Figures:
     figures: Figures = {}
     for quantity, source in study.spec.quantities.items():
         unit = study.find_unit(quantity)
-        if source == MEMORY or is_bytes(unit):
+        if source == _MEMORY or is_bytes(unit):
             figures[quantity] = bytes_figure(unit, found.predicted_bytes, found.low_bytes, found.high_bytes)
-        elif source == STEP or is_seconds(unit):
+        elif source == _STEP or is_seconds(unit):
             figures[quantity] = seconds_figure(unit, found.seconds)
     return figures
 
@@ -97,7 +97,7 @@ def _predicted_figures(study: Study, found: PredictedCandidate) -> Figures:
 def _measured_figures(study: Study, comparison: Comparison, result: CandidateResult) -> Figures:
     figures: Figures = {}
     for quantity, source in study.spec.quantities.items():
-        name = (comparison.memory or "") if source == MEMORY else source
+        name = (comparison.memory or "") if source == _MEMORY else source
         found = result.figures.get(name)
         if found is None:
             continue

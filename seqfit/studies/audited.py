@@ -30,7 +30,7 @@ def describe_audit(audit: audits.Audit) -> StudySection:
         for found in audit.findings
     )
     table = StudyTable(("", "setting", "what", "why it matters", "by how much, and what to change"), rows)
-    equal = f"Equal in all rows: {', '.join(audit.equal)}." if audit.equal else ""
+    equal = f"Equal in all rows: {', '.join(map(audits.label_of, audit.equal))}." if audit.equal else ""
     return StudySection(TITLE, text=tuple(filter(None, (audit.verdict, equal))), table=table if rows else None)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from seqfit.comparison import Comparison, audits
 from seqfit.studies.load import Study
 from seqfit.studies.predictions import PredictedCandidate
-from seqfit.studies.results import StudyResult, StudySection
+from seqfit.studies.results import StudyLog, StudyResult, StudySection
 from seqfit.studies.schema import StudyMode
 
 _HOOKED = {"classic-strategies": "classic_strategies", "t5-memory": "t5_memory"}  # study -> module
@@ -47,7 +47,7 @@ class StudyEvidence:
 @dataclass(frozen=True)
 class StudyHook:
     explain: Callable[[StudyEvidence], Explanation]
-    measure: Callable[[Study, StudyMode, Path, Callable[[str], None]], dict[str, Any]] | None
+    measure: Callable[[Study, StudyMode, Path, StudyLog], dict[str, Any]] | None
 
 
 def find_hook(study: Study) -> StudyHook | None:

@@ -8,7 +8,6 @@ lengths of its rows are assumed, once for all rows, and come in several random o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -20,11 +19,10 @@ from seqfit.hardware import read_gpu
 from seqfit.recipe import read_recipe
 from seqfit.rundir import RecordFile, append_record, explained_failures
 from seqfit.studies.load import Study
-from seqfit.studies.results import PREDICTED
+from seqfit.studies.results import PREDICTED, StudyLog
 from seqfit.studies.schema import AssumedText, StudyCandidate, StudyPrediction
 from seqfit.units import format_seconds
 
-Log = Callable[[str], None]
 _MIB = 2**20
 
 
@@ -43,7 +41,7 @@ class PredictedCandidate:
     terms: dict[str, int]  # of the memory of one GPU that does all the work
 
 
-def predict_study(study: Study, folder: Path, log: Log) -> dict[str, PredictedCandidate]:
+def predict_study(study: Study, folder: Path, log: StudyLog) -> dict[str, PredictedCandidate]:
     """Those that are in the folder are not made again."""
     done = read_predicted(folder)
     wanted = [name for name, candidate in study.spec.candidates.items() if candidate.script is not None]

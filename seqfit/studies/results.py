@@ -14,7 +14,7 @@ Every figure has its basis in the column that it stands in: published, predicted
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,11 @@ from seqfit.rundir import write_json
 from seqfit.studies.figures import BASES, Basis, StudyFigure
 from seqfit.studies.schema import StudyMode
 
-STUDY, PREDICTED, MEASURED, FACTS, RESULT, PAGE = (
+STUDY, PREDICTED, MEASURED_FOLDER, FACTS, RESULT, PAGE = (
     *("study.yaml", "predictions.jsonl", "measured", "facts.json", "study.json", "report.html"),
 )
 Figures = dict[str, StudyFigure]  # by quantity
+StudyLog = Callable[[str], None]  # a line of progress
 
 
 @dataclass(frozen=True)

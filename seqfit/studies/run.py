@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,13 +31,12 @@ from seqfit.studies.hooks import find_hook
 from seqfit.studies.load import Study, load_study
 from seqfit.studies.page import write_study_page
 from seqfit.studies.predictions import check_prediction, predict_study
-from seqfit.studies.results import FACTS, MEASURED, STUDY, StudyResult, write_study_result
+from seqfit.studies.results import FACTS, MEASURED_FOLDER, STUDY, StudyLog, StudyResult, write_study_result
 from seqfit.studies.schema import StudyMode, StudyRun
 from seqfit.system import lock_file, quote
 from seqfit.yaml_text import read_yaml, write_yaml
 
-Log = Callable[[str], None]
-PLACE = Path("studies")
+_PLACE = Path("studies")
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def prepare_study(
             "Omit --full, or add that field",
         )
     found = None if run is None else find_runnable(study, run)
-    folder = out or PLACE / (study.name if mode == "quick" else f"{study.name}-{mode}")
+    folder = out or _PLACE / (study.name if mode == "quick" else f"{study.name}-{mode}")
     prepared = PreparedStudy(study, mode, found, folder, mask_text(shlex.join(["seqfit", *sys.argv[1:]])))
     _check_folder(prepared)
     if found is not None and must_be_there:
@@ -96,7 +95,7 @@ def prepare_study(
 def prepare_measured(prepared: PreparedStudy) -> Any:
     """The comparison, new or to be resumed."""
     assert prepared.found is not None
-    place = prepared.folder / MEASURED
+    place = prepared.folder / MEASURED_FOLDER
     if (place / records.MATRIX).is_file():
         return prepare_comparison(place, resume=True)
     run = prepared.found.run
@@ -118,7 +117,7 @@ def _list_options(study: Study, run: StudyRun) -> dict[str, Any]:
     return {"strategies": strategies, "steps": run.steps, "repeats": run.repeats, "warm_up": run.warm_up}
 
 
-def run_study(prepared: PreparedStudy, log: Log = print) -> StudyResult:
+def run_study(prepared: PreparedStudy, log: StudyLog = print) -> StudyResult:
     """To its end; what is finished is not repeated."""
     folder, study = prepared.folder, prepared.study
     with explained_failures(folder):
@@ -138,7 +137,7 @@ def run_study(prepared: PreparedStudy, log: Log = print) -> StudyResult:
         return result
 
 
-def predict_only(prepared: PreparedStudy, log: Log = print) -> StudyResult:
+def predict_only(prepared: PreparedStudy, log: StudyLog = print) -> StudyResult:
     """What is known without training: published and predicted figures. Nothing is kept."""
     with tempfile.TemporaryDirectory() as folder:
         predicted = predict_study(prepared.study, Path(folder), log)
@@ -153,7 +152,7 @@ def submit_study(prepared: PreparedStudy, resources: Resources, site: Site, *, i
             "a job trains the candidates",
             "Omit --submit: predictions need no cluster",
         )
-    run, place = prepared.found.run, prepared.folder / MEASURED
+    run, place = prepared.found.run, prepared.folder / MEASURED_FOLDER
     options = _list_options(prepared.study, run)
     job = prepare_repeats(run.recipe, prepared.found.overrides, options, place, resources, site, is_dry=is_dry)
     if is_dry:
@@ -163,7 +162,7 @@ def submit_study(prepared: PreparedStudy, resources: Resources, site: Site, *, i
     return submitted
 
 
-def _measure_more(prepared: PreparedStudy, log: Log) -> dict[str, Any]:
+def _measure_more(prepared: PreparedStudy, log: StudyLog) -> dict[str, Any]:
     """What a study of the library measures besides its candidates; its hook resumes by itself."""
     hook = find_hook(prepared.study)
     if hook is None or hook.measure is None:

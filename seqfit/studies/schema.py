@@ -19,10 +19,9 @@ from pydantic import Field, model_validator
 
 from seqfit.recipe import schema
 
-Count, RecipePart = schema.Count, schema.RecipePart
 
 
-class PublishedAccount(RecipePart):
+class PublishedAccount(schema.RecipePart):
     source: str = Field(description="The account in a sentence: what it is, of when, on what hardware.")
     figures: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Candidate -> quantity -> figure with its unit, such as 7.0 GB, or OOM."
@@ -34,7 +33,7 @@ class PublishedAccount(RecipePart):
     facts: dict[str, Any] = Field(default_factory=dict, description="What else it says; the study's own text uses it.")
 
 
-class StudyCandidate(RecipePart):
+class StudyCandidate(schema.RecipePart):
     """A row of the study."""
 
     about: str = Field("", description="What it does, in a few words.")
@@ -49,15 +48,15 @@ class StudyCandidate(RecipePart):
     )
 
 
-class AssumedText(RecipePart):
+class AssumedText(schema.RecipePart):
     """How long the texts were: shares of a hundred from short to long, or a log-normal distribution."""
 
-    quantiles: list[Count] | None = Field(
+    quantiles: list[schema.Count] | None = Field(
         None, min_length=2, description="Tokens of the shortest, ..., the longest text, evenly spaced by rank."
     )
     mean: float | None = Field(None, gt=0, description="Mean of a log-normal distribution, in tokens.")
     sigma: float | None = Field(None, gt=0, description="Standard deviation of the lengths' logarithm.")
-    longest: Count | None = Field(None, description="Tokens of the longest text; default: as the distribution has it.")
+    longest: schema.Count | None = Field(None, description="Tokens of the longest text; default: as the distribution has it.")
     target: schema.CountOrZero = Field(0, description="Target tokens of every row; 0 for a classifier.")
 
     @model_validator(mode="after")
@@ -67,24 +66,24 @@ class AssumedText(RecipePart):
         return self
 
 
-class StudyPrediction(RecipePart):
+class StudyPrediction(schema.RecipePart):
     """What the planner predicts: the published runs, on the hardware of the account."""
 
     gpu: str = Field(description="The account's GPU as in seqfit plan --gpu, or the one that is assumed.")
-    gpus: Count = Field(1, description="How many of them.")
+    gpus: schema.Count = Field(1, description="How many of them.")
     recipe: str | dict[str, Any] = Field(description="Recipe with the published model and task; no data is read.")
     overrides: list[str] = Field(default_factory=list, description="Changes to it.")
     script: dict[str, Any] = Field(default_factory=dict, description="Settings that all published rows share.")
     lengths: AssumedText = Field(description="Assumed lengths of the rows.")
-    rows: Count = Field(description="Training rows.")
+    rows: schema.Count = Field(description="Training rows.")
     epochs: schema.Positive = Field(description="Epochs.")
-    draws: Count = Field(3, description="Random orders of the rows; the median counts.")
+    draws: schema.Count = Field(3, description="Random orders of the rows; the median counts.")
     torch_version: str | None = Field(None, description="torch of that time, such as 2.0; default: the present one.")
-    context_mib: Count | None = Field(None, description="CUDA context of each GPU in MiB; default: the planner's own.")
+    context_mib: schema.Count | None = Field(None, description="CUDA context of each GPU in MiB; default: the planner's own.")
     assumptions: list[str] = Field(default_factory=list, description="What the account does not say, each once.")
 
 
-class StudyRun(RecipePart):
+class StudyRun(schema.RecipePart):
     """What is measured: one recipe, trained with each candidate's strategy."""
 
     recipe: str | dict[str, Any] = Field(description="Library recipe, file or the recipe itself.")
@@ -96,14 +95,14 @@ class StudyRun(RecipePart):
     candidates: dict[str, list[str]] | None = Field(
         None, description="Other strategies than the candidates' own, by candidate; default: their own."
     )
-    steps: Count = Field(15, description="Steps of every trial.")
-    repeats: Count = Field(1, description="Trials of every candidate.")
+    steps: schema.Count = Field(15, description="Steps of every trial.")
+    repeats: schema.Count = Field(1, description="Trials of every candidate.")
     warm_up: schema.CountOrZero = Field(3, description="Steps excluded from timing.")
     about: str = Field("", description="Model and data in a few words, for the report.")
     otherwise: StudyRun | None = Field(None, description="Where data or package are not there: what runs instead.")
 
 
-class StudySpec(RecipePart):
+class StudySpec(schema.RecipePart):
     """A study."""
 
     title: str = Field(description="A line.")

@@ -16,7 +16,7 @@ A plan is a prediction like those of the table; `measure_t5_memory` makes and ke
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from seqfit.rundir import write_json
 from seqfit.studies.hooks import Explanation, StudyEvidence
 from seqfit.studies.load import Study
 from seqfit.studies.predictions import draw_lengths
-from seqfit.studies.results import StudySection, StudyTable
+from seqfit.studies.results import StudyLog, StudySection, StudyTable
 from seqfit.studies.schema import StudyMode, StudyPrediction
 from seqfit.units import format_bytes
 
@@ -37,10 +37,9 @@ _FLOPS = 6  # per parameter and token, forward and backward
 _PLANS = "plans.json"
 _PLANNED = {"t5-large": ("google-t5/t5-large", "RTX 3090"), "t5-3b": ("google-t5/t5-3b", "2x RTX 3090")}
 _NEAR = 0.15
-Log = Callable[[str], None]
 
 
-def measure_t5_memory(study: Study, mode: StudyMode, folder: Path, log: Log) -> dict[str, Any]:
+def measure_t5_memory(study: Study, mode: StudyMode, folder: Path, log: StudyLog) -> dict[str, Any]:
     """The plans for the larger models: one answer each."""
     path = folder / _PLANS
     done: dict[str, str] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
