@@ -7,16 +7,7 @@
     train.py, run.sh, "python run_summarization.py ...", args.json       what transformers would do
     published.yaml           a table: one item for each of its rows
 
-A table has arguments for all rows, and rows with their own and with what was measured:
-
-    model: t5-base
-    data: {name: AG News, train: 1000, validation: 100, test: 100}
-    memory: summed                                             or per GPU
-    arguments: {num_train_epochs: 5, per_device_train_batch_size: 32}
-    by_strategy: {fp16: "true for fp16 and all, else false"}   an argument that depends on the row
-    rows:
-      - {name: fp16, seconds: 69, gb: 5.47, accuracy: 78}
-      - {name: two GPUs, arguments: {fp16: true}, gpus: 2, seconds: 40}
+A mapping is a row of such a table (published_rows.py). Two items of one name get parents of their path.
 """
 
 from __future__ import annotations
@@ -32,13 +23,13 @@ from typing import Any
 import yaml
 
 from seqfit.comparison import records
-from seqfit.comparison.aspects import find_meant, is_everything
-from seqfit.comparison.audits import AuditItem, Fact
+from seqfit.comparison.aspects import find_meant
+from seqfit.comparison.audits import AuditItem
+from seqfit.comparison.published_rows import expand_table, read_row
 from seqfit.comparison.recipe_facts import read_recipe_facts, read_run
 from seqfit.comparison.script_facts import Counts, read_script_facts
 from seqfit.conversion import convert
 from seqfit.errors import RecipeError, SeqfitError
-from seqfit.metrics import metric_of_score
 from seqfit.progress import Progress
 from seqfit.recipe import Recipe, resolve, trainer_names
 from seqfit.rundir import Run, files
@@ -50,24 +41,7 @@ from seqfit.yaml_text import read_yaml
 
 AuditInput = str | Path | Mapping[str, Any] | AuditItem
 _KINDS = ("recipe", "script", "run", "comparison", "folder", "data")
-_GB = 1e9
-_ROW_FIELDS = (
-    "name",
-    "left",
-    "arguments",
-    "recipe",
-    "overrides",
-    "script",
-    "gpus",
-    "hardware",
-    "memory",
-    "model",
-    "data",
-)
-_FIGURES = {"seconds": ("seconds", 1.0), "step_seconds": ("step_seconds", 1.0), "gb": ("memory_bytes", _GB)}
 _ARGUMENT_FILES = (".json", ".yaml", ".yml")
-_NOT_STATED = ("not stated", "unknown", "not known")
-_CONDITION = re.compile(r"(?P<value>.+?)(?: \([^)]*\))? for (?P<rows>.+?)(?:, else (?P<other>.+?)(?: \([^)]*\))?)?")
 
 
 def read_items(given: Sequence[AuditInput], progress: Progress | None = None) -> list[AuditItem]:
@@ -222,69 +196,30 @@ class _Reader:
         )
 
     def _read_table(self, table: Mapping[str, Any], path: Path) -> Iterator[AuditItem]:
-        rows = table["rows"]
-        if not isinstance(rows, list) or not all(isinstance(row, Mapping) and row.get("name") for row in rows):
-            raise RecipeError(
-                f"{path}: rows is not a list of rows with names",
-                "a table has one row for each configuration, {name: fp16, arguments: {fp16: true}}",
-                "Give each row a name",
-            )
-        names = [str(row["name"]) for row in rows]
-        conditions = {
-            name: _Condition(name, text, names, path) for name, text in (table.get("by_strategy") or {}).items()
-        }
-        shared = {key: table[key] for key in ("model", "data", "hardware", "gpus", "memory") if key in table}
-        common = {name: value for name, value in table.items() if trainer_names.find_argument(name) is not None}
-        common |= table.get("arguments") or {}
-        states_rows = bool(conditions) or any({"arguments", "recipe", "script"} & set(row) for row in rows)
-        for row in rows:
-            name = str(row["name"])
-            stated = {} if states_rows else _read_name(name)
-            own = {key: one.value_of(name) for key, one in conditions.items()}
-            arguments = common | {k: v for k, v in own.items() if v is not None}
-            arguments |= stated.get("arguments", {}) | dict(row.get("arguments") or {})
-            for item in self._read_mapping({**shared, **stated, **row, "arguments": arguments}, str(path)):
-                yield item if states_rows else _without_named(item, find_meant(stated.get("left", "")))
+        for row, unchecked in expand_table(table, path):
+            for item in self._read_mapping(row, str(path)):
+                yield item if unchecked is None else _without(item, unchecked)
 
     def _read_mapping(self, row: Mapping[str, Any], place: str) -> Iterator[AuditItem]:
-        name = str(row.get("name") or row.get("model") or "item")
-        data = row.get("data")
-        known = data if isinstance(data, Mapping) else {}
-        gpus = _read_gpus(name, row, place)
-        scored = known.get("test") or known.get("validation")
-        _check_counts(name, known, place)
+        stated = read_row(row, place)
+        counts = {"train": stated.rows.train, "scored": stated.rows.scored, "gpus": stated.gpus}
         if row.get("recipe") is not None:
-            item = self._read_recipe(row["recipe"], name, row.get("overrides") or ())
+            item = self._read_recipe(row["recipe"], stated.name, row.get("overrides") or ())
         elif row.get("script") is not None:
-            item = self._read_script(row["script"], name, train=known.get("train"), scored=scored, gpus=gpus)
+            item = self._read_script(row["script"], stated.name, **counts)
         else:
-            arguments = dict(row.get("arguments") or {})
-            is_naive = arguments.pop("parallelize", False) or arguments.get("device_map") is not None
-            if not arguments:
-                raise RecipeError(
-                    f"{place}: '{name}' has no arguments",
-                    "a row has arguments of transformers' Trainer, a recipe or a script",
-                    "Write arguments: {learning_rate: 1e-4, ...}",
-                )
-            counts = {"train": known.get("train"), "scored": scored, "gpus": gpus}
-            item = self._read_script(arguments, name, is_naive=is_naive, **counts)
-        facts = dict(item.facts)
-        for aspect, value in (("model", row.get("model")), ("machine", row.get("hardware"))):
-            if isinstance(value, str) and value.strip().lower() not in _NOT_STATED:
-                facts[aspect] = Fact(value, value)
-        if known and row.get("recipe") is None:
-            facts |= _read_data(known)
-        figures, scores, notes = _read_measured(row)
+            item = self._read_script(stated.arguments, stated.name, is_naive=stated.is_naive, **counts)
+            item = replace(item, kind="row")
+        facts = stated.facts if row.get("recipe") is None else {}
         yield replace(
             item,
-            kind="row" if item.kind == "script" and row.get("script") is None else item.kind,
-            source=place if item.kind == "script" else item.source,
-            facts=facts,
-            figures={**item.figures, **figures},
-            scores={**item.scores, **scores},
-            scored_rows=scored or item.scored_rows,
-            memory_is_summed=_is_summed(row.get("memory"), place) if "gb" in row else item.memory_is_summed,
-            notes=(*item.notes, *notes),
+            source=place if item.kind == "row" else item.source,
+            facts={**item.facts, **facts},
+            figures={**item.figures, **stated.figures},
+            scores={**item.scores, **stated.scores},
+            scored_rows=stated.rows.scored or item.scored_rows,
+            memory_is_summed=stated.memory_is_summed if "gb" in row else item.memory_is_summed,
+            notes=(*item.notes, *stated.notes),
         )
 
     def _count_script_rows(self, recipe: Mapping[str, Any]) -> tuple[Counts, tuple[str, ...]]:
@@ -334,132 +269,11 @@ def count_split_rows(recipe: Recipe, progress: Progress | None) -> Counts:
     return Counts(found.get("train"), found.get("test", found.get("validation")))
 
 
-class _Condition:
-    """An argument that depends on the row: 'true for fp16 and all, else false'."""
-
-    def __init__(self, argument: str, text: object, rows: Sequence[str], path: Path) -> None:
-        match = _CONDITION.fullmatch(str(text))
-        if match is None:
-            raise RecipeError(
-                f"{path}: by_strategy.{argument} is '{text}'",
-                "it says for which rows an argument has a value",
-                "Write it as 'true for fp16 and all, else false'",
-            )
-        named = re.split(r", | and ", match["rows"])
-        self._rows = {row for word in named for row in rows if _is_meant(word, row)}
-        lost = [word for word in named if not any(_is_meant(word, row) for row in rows)]
-        if lost:
-            raise RecipeError(
-                f"{path}: by_strategy.{argument} names '{lost[0]}'",
-                f"the rows are {', '.join(rows)}",
-                "Write the name of a row",
-            )
-        self._value, self._other = _read_value(match["value"]), _read_value(match["other"])
-
-    def value_of(self, row: str) -> Any:
-        return self._value if row in self._rows else self._other
-
-
-def _is_meant(word: str, row: str) -> bool:
-    """By its name, or by what both are named after: grad_accumulation is the row 'gradient accumulation'."""
-    if word.lower() == row.lower():
-        return True
-    return bool(find_meant(word)) and find_meant(word) == find_meant(row) and not is_everything(row)
-
-
-def _read_value(text: str | None) -> Any:
-    if text is None:
-        return None
-    value = read_yaml(text)[0]
-    return {"True": True, "False": False}.get(value, value) if isinstance(value, str) else value
-
-
-def _read_name(name: str) -> dict[str, Any]:
-    """A name that is an argument says what the row has, where the table gives no arguments: gradient_checkpointing."""
-    arguments: dict[str, Any] = {}
-    left, gpus = [], None
-    for part in (one.strip() for one in name.split(",")):
-        key, equals, value = part.removeprefix("model.").removesuffix("()").partition("=")
-        argument = trainer_names.find_argument(key)
-        if part in ("fp32", "fp16", "bf16"):
-            arguments |= {"fp16": part == "fp16", "bf16": part == "bf16"}
-        elif argument is not None and (equals or argument.is_flag):
-            arguments[key] = _read_value(value) if equals else True
-        elif part.startswith("adamw_"):
-            arguments["optim"] = part
-        elif match := re.fullmatch(r"(single|\d+) GPUs?", part):
-            gpus = 1 if match[1] == "single" else int(match[1])
-        else:
-            left.append(part)
-    return {"arguments": arguments, "left": ", ".join(left), **({} if gpus is None else {"gpus": gpus})}
-
-
-def _without_named(item: AuditItem, named: set[str]) -> AuditItem:
+def _without(item: AuditItem, unchecked: set[str]) -> AuditItem:
     """What a row is named after, and no argument, is not known."""
-    facts = {aspect: fact for aspect, fact in item.facts.items() if aspect not in named}
+    facts = {aspect: fact for aspect, fact in item.facts.items() if aspect not in unchecked}
     note = "the table has no arguments of its own for this row: it is taken to be what its name says"
     return replace(item, facts=facts, notes=(*item.notes, note))
-
-
-def _read_data(data: Mapping[str, Any]) -> dict[str, Fact]:
-    name = str(data.get("name", "data"))
-    train, scored = data.get("train"), [f"{data[key]:,} {key}" for key in ("validation", "test") if data.get(key)]
-    trained = name if train is None else f"{name}, {train:,} rows"
-    return {
-        "data": Fact([name, train], trained),
-        "test_data": Fact([name, scored], f"{name}, {', '.join(scored)} rows" if scored else name),
-    }
-
-
-def _read_gpus(name: str, row: Mapping[str, Any], place: str) -> int | None:
-    """As stated, or of '2x RTX 3090'."""
-    gpus = row.get("gpus")
-    if gpus is not None and (not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1):
-        raise RecipeError(f"{place}: gpus of '{name}' is {gpus!r}", "it is a number of GPUs", "Write gpus: 2")
-    match = re.match(r"(\d+) ?x ", str(row.get("hardware", "")))
-    return gpus if gpus is not None else int(match[1]) if match else None
-
-
-def _check_counts(name: str, data: Mapping[str, Any], place: str) -> None:
-    for key in ("train", "validation", "test"):
-        value = data.get(key)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise RecipeError(
-                f"{place}: data.{key} of '{name}' is {value!r}",
-                "it is a number of rows",
-                f"Write {key}: 1000, or leave it out",
-            )
-
-
-def _read_measured(row: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float], list[str]]:
-    """Seconds, GB and scores; other numbers are left out, and listed."""
-    figures, scores, notes = {}, {}, []
-    for key, value in {**row, **(row.get("scores") or {})}.items():
-        if key in _ROW_FIELDS or key == "scores" or value is None:
-            continue
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            notes.append(f"{key}: {value} is not compared")
-        elif key in _FIGURES:
-            name, factor = _FIGURES[key]
-            figures[name] = value * factor
-        elif metric_of_score(key) is not None or key == "loss":
-            scores[key] = float(value)
-        else:
-            notes.append(f"{key}: {value} is not compared")
-    return figures, scores, notes
-
-
-def _is_summed(said: object, place: str) -> bool | None:
-    if said is None:
-        return None
-    text = str(said).lower()
-    if text not in ("summed", "per gpu"):
-        raise RecipeError(
-            f"{place}: memory is '{said}'",
-            "it says whether GB are summed over the GPUs or those of one",
-            "Write memory: summed, or memory: per GPU",
-        )
-    return text == "summed"
 
 
 def _load(path: Path, parse: Any) -> dict[str, Any]:

@@ -97,6 +97,12 @@ def test_a_table_with_a_mistake(changes: dict[str, Any], message: str, tmp_path:
     assert caught.value.change
 
 
+def test_a_misspelt_argument_is_listed() -> None:
+    rows = [{"name": "a", "arguments": {"leaning_rate": 1e-4, "seed": 3}}]
+    note = "leaning_rate is not an argument of the Trainer, and is not compared. Did you mean 'learning_rate'?"
+    assert note in read_items(rows)[0].notes
+
+
 def test_what_is_no_item(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
     (tmp_path / "rows.json").write_text('[{"a": 1}]')
