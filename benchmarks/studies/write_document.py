@@ -44,8 +44,8 @@ A study repeats a published comparison. Its figures have four origins, which nev
 | measured | what this machine has measured, with the model and data that its line names |
 | reconstructed | records made from published figures, where nothing can be measured here |
 
-`--quick` (the default) takes a small model and at most five minutes on two cores; `--full` the real model and data from the
-Hub, on a GPU; `--submit` runs the trials as a job array on Slurm. Data comes from the folder `SEQFIT_DATA`, or from
+`--quick` (the default) takes a small model and at most five minutes on two cores; `--full` the real model and data from
+the Hub, on a GPU; `--submit` runs the trials as a job array on Slurm. Data comes from the folder `SEQFIT_DATA`, or from
 `../shared/data`; without either, a study trains on the data that ships with seqfit, and says so on top. Killed, a study
 goes on with the same command: what is finished is not repeated.
 
@@ -144,9 +144,10 @@ def to_svg(title: str, bars: StudyBars) -> str:
         lines.append(f'<rect x="{_LEFT}" y="{top + 2}" width="{long:.1f}" height="14" rx="2" {shape}/>')
         lines.append(f'<text x="{_LEFT + long + 6:.1f}" y="{top + 13}">{escape(bars.labels[name])}</text>')
     style = "text{font:12px system-ui,sans-serif;fill:#1c1d22}@media(prefers-color-scheme:dark){text{fill:#e8e9ed}}"
+    head = f"<title>{escape(title)}</title><style>{style}</style>"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}">'
-        f'<title>{escape(title)}</title><style>{style}</style><text x="8" y="16" font-weight="600">{escape(title)}</text>'
+        f'{head}<text x="8" y="16" font-weight="600">{escape(title)}</text>'
         f"{''.join(lines)}</svg>\n"
     )
 

@@ -46,7 +46,7 @@ class StudyFigure:
         return None if self.value is None else self.value * scale
 
     def format(self, ratio: float | None = None) -> str:
-        """'5.43 GB (77%; 5.40 to 5.54 GB)': with its ratio to the baseline's and its range, as far as they are known."""
+        """'5.43 GB (77%; 5.40 to 5.54 GB)': its ratio to the baseline's, and its range, where they are known."""
         if self.value is None:
             return self.text or "-"
         more = [] if ratio is None else [f"{ratio:.0%}"]

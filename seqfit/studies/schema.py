@@ -20,7 +20,6 @@ from pydantic import Field, model_validator
 from seqfit.recipe import schema
 
 
-
 class PublishedAccount(schema.RecipePart):
     source: str = Field(description="The account in a sentence: what it is, of when, on what hardware.")
     figures: dict[str, dict[str, Any]] = Field(
@@ -56,7 +55,9 @@ class AssumedText(schema.RecipePart):
     )
     mean: float | None = Field(None, gt=0, description="Mean of a log-normal distribution, in tokens.")
     sigma: float | None = Field(None, gt=0, description="Standard deviation of the lengths' logarithm.")
-    longest: schema.Count | None = Field(None, description="Tokens of the longest text; default: as the distribution has it.")
+    longest: schema.Count | None = Field(
+        None, description="Tokens of the longest text; default: as the distribution has it."
+    )
     target: schema.CountOrZero = Field(0, description="Target tokens of every row; 0 for a classifier.")
 
     @model_validator(mode="after")
@@ -79,7 +80,9 @@ class StudyPrediction(schema.RecipePart):
     epochs: schema.Positive = Field(description="Epochs.")
     draws: schema.Count = Field(3, description="Random orders of the rows; the median counts.")
     torch_version: str | None = Field(None, description="torch of that time, such as 2.0; default: the present one.")
-    context_mib: schema.Count | None = Field(None, description="CUDA context of each GPU in MiB; default: the planner's own.")
+    context_mib: schema.Count | None = Field(
+        None, description="CUDA context of each GPU in MiB; default: the planner's own."
+    )
     assumptions: list[str] = Field(default_factory=list, description="What the account does not say, each once.")
 
 
