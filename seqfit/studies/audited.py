@@ -26,7 +26,7 @@ def audit_published(study: Study) -> audits.Audit | None:
 
 def describe_audit(audit: audits.Audit) -> StudySection:
     rows = tuple(
-        (found.level, found.label, found.what, found.why, " ".join(part for part in (found.by, found.change) if part))
+        (found.level, found.label, found.what, found.why, "; ".join(part for part in (found.by, found.change) if part))
         for found in audit.findings
     )
     table = StudyTable(("", "setting", "what", "why it matters", "by how much, and what to change"), rows)

@@ -131,4 +131,4 @@ def _show_lossless(evidence: StudyEvidence) -> StudySection | None:
         "Gradient accumulation and gradient checkpointing make the same update as plain training, up to rounding: "
         f"losses step by step, {lines[0]}.",
     )
-    return StudySection("Lossless rows, measured here", "measured", text=text)
+    return StudySection("Lossless rows", "measured", text=text)
