@@ -34,6 +34,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "train": "Fine-tune a model; writes a run directory.",
         "scale": "Measure how training scales over processes here, and predict it for up to hundreds of GPUs.",
         "compare": "Compare training strategies of a recipe fairly; writes tables.",
+        "study": "Repeat a published study: published, predicted and measured figures side by side.",
         "audit": "Check whether runs, recipes, scripts or published rows were compared fairly.",
         "profile": "Show where the time and memory of a step go, and what to change.",
         "evaluate": "Score the model of a run; writes metrics and predictions.",

@@ -37,6 +37,7 @@ SUBSTITUTIONS = (
     Substitution("docs/profiling.md", r"\bFILE\b", "profile/trace.json.gz"),
     Substitution("README.md", r"\bMINILM\b", "{minilm}"),
     Substitution("README.md", r"\bAG_NEWS\b", "{ag_news}"),
+    Substitution("docs/studies.md", r"study (classic-strategies|t5-memory)( --full)?", "study my.yaml"),
     # Models and data of the Hub.
     Substitution("docs/planning.md", r"google/flan-t5-large", "{t5}"),
     Substitution("docs/planning.md", r"--all-gpus", "--all-gpus --batch 2 --source-tokens 32 --target-tokens 8"),

@@ -148,6 +148,12 @@ def _prepare_planning(person: Person, belongings: dict[str, str]) -> None:
     (person.folder / "theirs.yaml").write_text(THEIR_CALIBRATION)
 
 
+def _prepare_studies(person: Person, belongings: dict[str, str]) -> None:
+    blocks = read_blocks((ROOT / "docs" / "studies.md").read_text())
+    text = "\n".join(next(block.lines for block in blocks if block.language == "yaml"))
+    (person.folder / "my.yaml").write_text(text + "\n")
+
+
 PREPARATIONS: dict[str, Prepare] = {
     "README.md": _prepare_readme,
     "docs/cluster.md": _prepare_cluster,
@@ -157,6 +163,7 @@ PREPARATIONS: dict[str, Prepare] = {
     "docs/planning.md": _prepare_planning,
     "docs/reliability.md": _prepare_reliability,
     "docs/reports.md": _prepare_reports,
+    "docs/studies.md": _prepare_studies,
     "docs/trimming.md": _prepare_trimming,
 }
 

@@ -82,7 +82,7 @@ QUOTED_CODE = {  # file -> what is not ours in it
     "benchmarks/engine/questions.py": "a question that a benchmark answers",
     "benchmarks/engine/judge.py": "the same",
 }
-QUOTES = (*HISTORY, "published_memory/README.md")  # of what was, and of what others call it
+QUOTES = (*HISTORY, "published_memory/README.md", "docs/studies.md")  # of what was, and of what others call it
 TERMS = (  # of docs/glossary.md
     *("checkpoint", "snapshot", "step", "micro-batch", "global batch", "source", "target", "real tokens", "packed"),
     *("candidate", "baseline", "repeat", "comparison", "result", "trial", "lossless", "lossy", "recipe", "strategy"),
