@@ -37,7 +37,7 @@ def command(
         str,
         Option(
             metavar="fp32|int8",
-            help="Precision of the weights; --precision int8 is for CTranslate2 (default: fp32).",
+            help="Precision of the weights, such as --precision int8 for CTranslate2 (default: fp32).",
             show_default=False,
         ),
     ] = "fp32",
@@ -56,7 +56,7 @@ def command(
     ] = 200,
     push: Annotated[
         str | None,
-        Option(metavar="OWNER/NAME", help="Upload the folder to the Hub, such as --push ada/mt5-qa (default: no)."),
+        Option(metavar="OWNER/NAME", help="Upload the folder to the Hub, such as --push ada/qa (default: no)."),
     ] = None,
     public: Annotated[bool, Option("--public", help="Make a new repository public (default: private).")] = False,
     dry_run: Annotated[
@@ -66,7 +66,7 @@ def command(
     """Write the best checkpoint of a run in a form for others, with a model card, and check that it answers the same.
 
     A folder that fails its check gets the name DIR.failed, and the exit code is 1. Examples: seqfit export runs/demo;
-    seqfit export runs/demo --to ct2 --precision int8; seqfit export runs/demo --push ada/mt5-qa --dry-run
+    seqfit export runs/demo --to ct2 --precision int8; seqfit export runs/demo --push ada/qa --dry-run
     """
     check_runs([run], "export", "model")
     if dry_run and push is None:
@@ -122,7 +122,7 @@ def _print_report(report: ExportReport) -> None:
 
 
 def _push(folder: Path, name: str, *, is_private: bool, is_dry_run: bool) -> None:
-    from seqfit.export import plan_push, push
+    from seqfit.export import plan_push, upload
 
     plan = plan_push(folder, name, is_private=is_private)
     for file, size in plan.files:
@@ -132,7 +132,7 @@ def _push(folder: Path, name: str, *, is_private: bool, is_dry_run: bool) -> Non
         print(f"dry run: {name} would get these {what}")
         return
     print(f"uploading to {name}: {what}", flush=True)
-    print(f"uploaded: {push(folder, plan)}")
+    print(f"uploaded: {upload(folder, plan)}")
 
 
 def _shorten(text: str) -> str:

@@ -80,7 +80,7 @@ def _verdict(report: Mapping[str, Any]) -> str:
 
 def _task_rows(task: TaskRecipe, checkpoint: Checkpoint) -> list[tuple[str, str]]:
     values = task.model_dump(exclude_none=True)
-    rows = [("name", task.name)]
+    rows: list[tuple[str, str]] = [("name", task.name)]
     rows += [(name, _code(values[name])) for name in _TASK_FIELDS if values.get(name)]
     if checkpoint.metadata.kind != "classifier":
         rows.append(("longest answer", f"{checkpoint.metadata.max_new_tokens} tokens"))
@@ -91,7 +91,7 @@ def _task_rows(task: TaskRecipe, checkpoint: Checkpoint) -> list[tuple[str, str]
 
 
 def _scored(run: Run | None, checkpoint: Checkpoint) -> list[tuple[str, dict[str, float], Mapping[str, Any]]]:
-    """Split with its rows, scores, and intervals by score: what `seqfit evaluate` wrote, else what training recorded."""
+    """Split with its rows, scores, and intervals by score, by `seqfit evaluate` or as training recorded them."""
     if run is None:
         return []
     found = []
@@ -209,7 +209,8 @@ def _check(report: Mapping[str, Any]) -> str:
         ("largest difference of a log-probability", f"{check['largest_difference']:.1e}"),
         (
             "size",
-            f"{format_bytes(report['exported_bytes'])} (checkpoint's weights: {format_bytes(report['checkpoint_bytes'])})",
+            f"{format_bytes(report['exported_bytes'])} "
+            f"(checkpoint's weights: {format_bytes(report['checkpoint_bytes'])})",
         ),
         ("rows/s on the CPU, export", f"{check['rows'] / max(check['exported_seconds'], 1e-9):.1f}"),
         (
@@ -231,9 +232,7 @@ def _limits(checkpoint: Checkpoint, manifest: Mapping[str, Any], chosen: Format)
     task, limits = checkpoint.metadata.task, []
     sources = ((manifest.get("data") or {}).get("lengths") or {}).get("train", {}).get("source") or {}
     if sources.get("maximum"):
-        limits.append(
-            f"It was trained on sources of up to {sources['maximum']:,} tokens; on longer ones its answers are untested."
-        )
+        limits.append(f"It was trained on sources of up to {sources['maximum']:,} tokens; longer ones are untested.")
     bound = min(filter(None, (task.max_source_tokens, checkpoint.position_limit)), default=None)
     if bound is not None:
         limits.append(f"Sources are truncated to {bound:,} tokens.")

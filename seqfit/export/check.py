@@ -162,7 +162,7 @@ def find_gap(checkpoint: TransformersDecoder, row: CheckedRow, wanted: Sequence[
 def find_largest_difference(
     checkpoint: TransformersDecoder, exported: Decoder, rows: Sequence[CheckedRow], answers: Sequence[Sequence[int]]
 ) -> float:
-    """Greedy texts are the same where all logits are scaled; log-probabilities, which beams and samples use, are not."""
+    """Of log-probabilities, which beams and samples use: greedy texts stay the same where all logits are scaled."""
     largest = 0.0
     for row, answer in zip(rows, answers, strict=True):
         pairs = zip(checkpoint.score(row, answer), exported.score(row, answer), strict=True)
@@ -198,7 +198,7 @@ def _in_batches(
     rows: Sequence[CheckedRow],
     progress: Progress | None,
     what: str,
-    answer: Callable[[list[CheckedRow]], Sequence[Any]],
+    answer: Callable[[list[CheckedRow]], Any],
     keep: Callable[[int, Any], None],
 ) -> float:
     """Rows of about one length together; returns the seconds of answering."""

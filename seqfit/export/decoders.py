@@ -1,8 +1,8 @@
-"""Who answers in a check: one contract for the checkpoint and every exported form of it, and transformers' side of it.
+"""Who answers in a check: one contract for the checkpoint and its exported forms, and transformers' side of it.
 
-A `Decoder` takes rows of about one length together and returns the ids that a greedy search generates: without the start
-token, without what follows the end. The rule is the same for all: the tokens that the model forces or bans, and none of
-its penalties, which are settings of a search and not part of an exported graph.
+A `Decoder` takes rows of about one length together and returns the ids that a greedy search generates: without the
+start token, without what follows the end. The rule is the same for all: the tokens that the model forces or bans, and
+none of its penalties, which are settings of a search and not part of an exported graph.
 
     rows [7 4 1], [9 1]    tokens 5               ->   [8 3 1], [6 1]          1 ends an answer
                            tokens 5, exactly      ->   [8 3 2 2 2], [6 6 2 5 2]   the end is banned
@@ -33,12 +33,15 @@ class DecodingRule:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> DecodingRule:
+        pad = checkpoint.tokenizer.pad_token_id
+        pad_id = 0 if pad is None else int(pad)
+        if checkpoint.metadata.kind == "classifier":
+            return cls(pad_id, (), ())
         config = checkpoint.model.generation_config
         ends = config.eos_token_id
         end_ids = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
-        pad = checkpoint.tokenizer.pad_token_id
         banned = tuple(word[0] for word in config.bad_words_ids or () if len(word) == 1 and word[0] not in end_ids)
-        return cls(0 if pad is None else int(pad), end_ids, banned)
+        return cls(pad_id, end_ids, banned)
 
     def truncate(self, ids: Sequence[int]) -> list[int]:
         """Up to the first end token, which stays."""

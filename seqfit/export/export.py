@@ -22,12 +22,13 @@ from seqfit.errors import ModelError, RunError
 from seqfit.export.card import write_card
 from seqfit.export.check import TOLERANCE, CheckResult, check_labels, check_texts
 from seqfit.export.decoders import DecodingRule, TransformersDecoder
-from seqfit.export.formats import Exporter, Format, Precision, choose_format
+from seqfit.export.formats import Exporter, Format, WeightType, choose_format
 from seqfit.export.rows import CheckedRow, choose_recipe, load_rows
-from seqfit.model import Checkpoint, GenerationMetadata
+from seqfit.model import Checkpoint, GenerationMetadata, load_tokenizer
 from seqfit.progress import Progress
+from seqfit.recipe import ModelRecipe
 from seqfit.rundir import FolderDraft, Run, files
-from seqfit.tasks import head_of
+from seqfit.tasks import columns_of, head_of
 
 RECORD = "export.json"
 ALLOWED_CHANGES = {"fp32": 0.0, "int8": 0.1}  # share of rows that may read differently
@@ -130,7 +131,9 @@ def _open(run: Run | str | Path) -> tuple[Run | None, Path]:
     return None, path
 
 
-def _choose_target(run: Run | None, folder: Path, chosen: Format, precision: Precision, out: str | Path | None) -> Path:
+def _choose_target(
+    run: Run | None, folder: Path, chosen: Format, precision: WeightType, out: str | Path | None
+) -> Path:
     name = chosen.name if precision == "fp32" else f"{chosen.name}-{precision}"
     if out is None:
         target = run.path / _FOLDER / name if run else folder.with_name(f"{folder.name}-{name}")
@@ -182,17 +185,9 @@ def _check(
 def count_other_tokens(folder: Path, checkpoint: Checkpoint, rows: Sequence[CheckedRow]) -> int:
     """Rows that the folder's own tokenizer, by plain transformers, reads differently. Rows that name their languages,
     and truncated ones, are not compared."""
-    from transformers import AutoTokenizer
-
-    from seqfit.recipe import TaskRecipe
-    from seqfit.system import quiet_transformers
-    from seqfit.tasks import columns_of
-
-    task: TaskRecipe = checkpoint.metadata.task
-    if columns_of(task.source_language or ""):
+    if columns_of(checkpoint.metadata.task.source_language or ""):
         return 0
-    with quiet_transformers():
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = load_tokenizer(ModelRecipe(path=str(folder)))
     whole = [row for row in rows if row.is_whole]
     if not whole:
         return 0
@@ -200,7 +195,7 @@ def count_other_tokens(folder: Path, checkpoint: Checkpoint, rows: Sequence[Chec
     return sum(tuple(ids) != row.ids for ids, row in zip(read, whole, strict=True))
 
 
-def _find_problems(result: CheckResult, precision: Precision, other_tokens: int) -> list[str]:
+def _find_problems(result: CheckResult, precision: WeightType, other_tokens: int) -> list[str]:
     problems = []
     allowed = ALLOWED_CHANGES[precision]
     if result.changed > allowed * result.rows:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from seqfit.export.decoders import Decoder, DecodingRule
     from seqfit.model import Checkpoint
 
-Precision = Literal["fp32", "int8"]
+WeightType = Literal["fp32", "int8"]
 
 
 class Exporter(Protocol):
-    """What a module of a format has."""
+    """What a format does."""
 
-    def write(self, checkpoint: Checkpoint, folder: Path, precision: Precision) -> None: ...
+    def write(self, checkpoint: Checkpoint, folder: Path, precision: WeightType) -> None: ...
 
     def load(self, folder: Path, rule: DecodingRule) -> Decoder: ...
 
@@ -34,41 +34,39 @@ class Exporter(Protocol):
 class Format:
     name: str
     title: str
-    module: str
+    exporter: str  # module:class
     extra: str | None  # of pyproject.toml; None: nothing more is needed
     packages: tuple[str, ...]  # that the extra installs, as modules
-    precisions: tuple[Precision, ...]
+    precisions: tuple[WeightType, ...]
     kinds: tuple[str, ...]  # of model.kind
 
     def load_exporter(self) -> Exporter:
-        exporter: Exporter = importlib.import_module(self.module)
+        module, _, name = self.exporter.partition(":")
+        exporter: Exporter = getattr(importlib.import_module(f"seqfit.export.{module}"), name)()
         return exporter
 
 
 _BOTH = ("text-to-text", "classifier")
-FORMATS = {
-    "hf": Format("hf", "Hugging Face folder", "seqfit.export.huggingface", None, (), ("fp32",), _BOTH),
+EXPORT_FORMATS = {
+    "hf": Format("hf", "Hugging Face folder", "huggingface:HuggingFaceExporter", None, (), ("fp32",), _BOTH),
     "ct2": Format(
-        "ct2", "CTranslate2", "seqfit.export.ct2", "ct2", ("ctranslate2",), ("fp32", "int8"), ("text-to-text",)
-    ),
-    "onnx": Format(
-        "onnx", "ONNX", "seqfit.export.onnx", "onnx", ("onnx", "onnxscript", "onnxruntime"), ("fp32",), _BOTH
+        "ct2", "CTranslate2", "ct2:Ct2Exporter", "ct2", ("ctranslate2",), ("fp32", "int8"), ("text-to-text",)
     ),
 }
 
 
 def choose_format(
     name: str, precision: str, kind: str, is_installed: Callable[[str], bool] | None = None
-) -> tuple[Format, Precision]:
+) -> tuple[Format, WeightType]:
     """The format, once it is known to take this kind of model in this precision here."""
-    if name not in FORMATS:
+    if name not in EXPORT_FORMATS:
         raise RecipeError(
             f"--to is '{name}'",
-            f"a model is exported to {', '.join(FORMATS)}",
+            f"a model is exported to {', '.join(EXPORT_FORMATS)}",
             "Choose one",
-            hint=did_you_mean(name, FORMATS),
+            hint=did_you_mean(name, EXPORT_FORMATS),
         )
-    chosen = FORMATS[name]
+    chosen = EXPORT_FORMATS[name]
     if kind not in chosen.kinds:
         raise ModelError(
             f"--to is {name}, and the model is a {kind}",

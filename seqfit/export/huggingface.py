@@ -8,9 +8,9 @@ tokenizer_config.json that version 4 stumbles over, and reads their older names 
     "extra_special_tokens": ["<extra_id_0>", ...]    "additional_special_tokens": [...]; version 4 wants a mapping
     "is_local", "local_files_only", "backend"        left out: they say how this copy was loaded
 
-Version 4 also scales the decoder's output of a T5-type model whose head is tied, which version 5 does for some types
-only. Where the checkpoint has a tied head without a scale, the head is written as a matrix of its own and the config
-says that it is not tied, so that both versions compute the same.
+Version 4 also scales the decoder's output of a T5-type model where the config says that the head is tied, and only
+there; version 5 decides it by other fields. Where the checkpoint does not fit version 4's rule, the head is written as
+a matrix of its own with the scale in it, and the config says that it is neither tied nor scaled: both compute the same.
 """
 
 from __future__ import annotations
@@ -24,21 +24,37 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, PreTrainedModel
 
 from seqfit.export.decoders import Decoder, DecodingRule, TransformersDecoder
-from seqfit.export.formats import Precision
+from seqfit.export.formats import WeightType
 from seqfit.model import Checkpoint, family_of
 from seqfit.system import quiet_transformers
 
 _OF_THIS_COPY = ("is_local", "local_files_only", "backend", "name_or_path")
 
 
-def write(checkpoint: Checkpoint, folder: Path, _precision: Precision) -> None:
-    checkpoint.save(folder)
-    shutil.rmtree(folder / "adapter", ignore_errors=True)
+class HuggingFaceExporter:
+    def write(self, checkpoint: Checkpoint, folder: Path, _precision: WeightType) -> None:
+        checkpoint.save(folder)
+        shutil.rmtree(folder / "adapter", ignore_errors=True)
+        write_tokenizer_config(folder)
+        family, model = family_of(checkpoint.model), checkpoint.model
+        head = family.head(model)
+        is_tied = bool(getattr(model.config, "tie_word_embeddings", False))
+        if family.scaled_tied_head_before_5 and head is not None and is_tied != (head.scale != 1.0):
+            write_own_head(folder, model, head.scale)
+
+    def load(self, folder: Path, rule: DecodingRule) -> Decoder:
+        """By plain transformers, as whoever receives the folder will."""
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        auto = AutoModelForSeq2SeqLM if config.get("is_encoder_decoder") else AutoModelForSequenceClassification
+        with quiet_transformers():
+            return TransformersDecoder(auto.from_pretrained(folder), rule)
+
+
+def write_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
+    """Into a folder of another form."""
+    with quiet_transformers():
+        checkpoint.tokenizer.save_pretrained(folder)
     write_tokenizer_config(folder)
-    head = family_of(checkpoint.model).head(checkpoint.model)
-    is_tied = bool(getattr(checkpoint.model.config, "tie_word_embeddings", False))
-    if family_of(checkpoint.model).scaled_tied_head_before_5 and is_tied and head is not None and head.scale == 1.0:
-        write_own_head(folder, checkpoint.model)
 
 
 def write_tokenizer_config(folder: Path) -> None:
@@ -53,20 +69,13 @@ def write_tokenizer_config(folder: Path) -> None:
     file.write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", "utf-8")
 
 
-def write_own_head(folder: Path, model: PreTrainedModel) -> None:
+def write_own_head(folder: Path, model: PreTrainedModel, scale: float) -> None:
     names = {module: name for name, module in model.named_modules()}
     head = names[model.get_output_embeddings()]
     file, config = folder / "model.safetensors", folder / "config.json"
     weights = load_file(file)
-    weights[f"{head}.weight"] = model.get_output_embeddings().weight.detach().clone()
+    weights[f"{head}.weight"] = model.get_output_embeddings().weight.detach() * scale
     save_file(weights, file, metadata={"format": "pt"})
     values = json.loads(config.read_text("utf-8")) | {"tie_word_embeddings": False}
+    values |= {name: False for name in ("scale_decoder_outputs",) if name in values}
     config.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
-
-
-def load(folder: Path, rule: DecodingRule) -> Decoder:
-    """By plain transformers, as whoever receives the folder will."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    auto = AutoModelForSeq2SeqLM if config.get("is_encoder_decoder") else AutoModelForSequenceClassification
-    with quiet_transformers():
-        return TransformersDecoder(auto.from_pretrained(folder), rule)

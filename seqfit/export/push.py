@@ -39,11 +39,11 @@ def check_name(name: str) -> None:
         raise ModelError(
             f"--push is '{name}'",
             "a model on the Hub is named OWNER/NAME: letters, digits, '-', '_' and '.', no '--' and no '..'",
-            "Write it as in --push ada/mt5-qa",
+            "Write it as in --push ada/qa",
         )
 
 
-def push(folder: Path, plan: PushPlan) -> str:
+def upload(folder: Path, plan: PushPlan) -> str:
     """Creates the repository if it is not there yet, and uploads the folder as one commit; returns its address."""
     if is_offline_by_setting():
         raise ModelError(

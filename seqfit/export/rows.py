@@ -1,8 +1,8 @@
 """What a check decodes: rows of a split as token ids, with the token that each answer starts with.
 
-In: a run, or a checkpoint folder and a data file. Out: `CheckedRow`s, spread evenly over the validation split; where the
-recipe has none, over train. They are tokenized as for training, so a check sees the very sources that an evaluation
-would.
+In: a run, or a checkpoint folder and a data file. Out: `CheckedRow`s, spread evenly over the validation split; where
+the recipe has none, over train. They are tokenized as for training, so a check sees the very sources that an
+evaluation would.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def load_rows(
             break
     split = prepared.splits[name]
     start_of = set_start(checkpoint.model, checkpoint.tokenizer, checkpoint.metadata.task)
-    generation = checkpoint.model.generation_config
     rows = []
     for number in spread_over_rows(len(split), limit).tolist():
         ids, source = tuple(split.token_ids(number)[0].tolist()), split.text(number).source
         start_id, first_id = -1, None
         if checkpoint.metadata.kind != "classifier":
+            generation = checkpoint.model.generation_config
             start_id, first_id = generation.decoder_start_token_id, generation.forced_bos_token_id
         code = None if start_of is None else split.target_language(number)
         if start_of is not None and code is not None:

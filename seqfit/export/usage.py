@@ -30,7 +30,7 @@ tokenizer = AutoTokenizer.from_pretrained(folder)
 translator = ctranslate2.Translator(folder)
 tokens = tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids)
 (result,) = translator.translate_batch(
-    [tokens], beam_size={beams}, max_decoding_length={tokens}, max_input_length=0
+    [tokens], beam_size={beams}, min_decoding_length=0, max_decoding_length={tokens}, max_input_length=0{more}
 )
 print(tokenizer.decode(tokenizer.convert_tokens_to_ids(result.hypotheses[0]), skip_special_tokens=True))"""
 
@@ -78,6 +78,7 @@ def describe_usage(form: str, checkpoint: Checkpoint) -> str:
         "beams": metadata.beams,
         "tokens": metadata.max_new_tokens,
         "start": model.generation_config.decoder_start_token_id if not is_classifier else None,
+        "more": _more_options(checkpoint) if form == "ct2" else "",
         "ends": ends if isinstance(ends, list) else [ends],
     }
     match form, is_classifier:
@@ -96,6 +97,16 @@ def describe_usage(form: str, checkpoint: Checkpoint) -> str:
         columns = " ".join(f"{name}=..." for name in _columns(metadata.task))
         lines[-1] += f"`seqfit predict . {columns}`".replace(" `", "`").replace("  ", " ")
     return "\n".join(lines)
+
+
+def _more_options(checkpoint: Checkpoint) -> str:
+    """Options of CTranslate2 for tokens that the model forces or bans."""
+    config, tokenizer = checkpoint.model.generation_config, checkpoint.tokenizer
+    text = ""
+    if config.forced_bos_token_id is not None:
+        text += f", target_prefix=[[{tokenizer.convert_ids_to_tokens(config.forced_bos_token_id)!r}]]"
+    banned = [[tokenizer.convert_ids_to_tokens(token) for token in ids] for ids in config.bad_words_ids or ()]
+    return text + (f", suppress_sequences={banned!r}" if banned else "")
 
 
 def _write_source(task: TaskRecipe) -> str:

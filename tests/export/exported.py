@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoConfig
 
 from seqfit.model.checkpoint import Checkpoint, GenerationMetadata
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe
-from tests.tiny_families import FAMILY_CASES, SOURCES, TARGETS, _spread, write_family
+from seqfit.tasks import head_of
+from tests.tiny_families import ENCODER_CASES, FAMILY_CASES, SOURCES, TARGETS, build_bert, spread_weights, write_family
 
 ROWS = 24
+LABELS = ["short", "middle", "long"]
 
 
 def write_checkpoint(folder: Path, name: str, *, untied: bool = False, **metadata: Any) -> Path:
@@ -23,10 +26,11 @@ def write_checkpoint(folder: Path, name: str, *, untied: bool = False, **metadat
     model = load_model(recipe)
     if untied:
         config = json.loads((base / "config.json").read_text("utf-8")) | {"tie_word_embeddings": False}
+        config.pop("scale_decoder_outputs", None)  # follows from it
         (base / "config.json").write_text(json.dumps(config), "utf-8")
-        torch.manual_seed(5)
         model = load_model(recipe.model_copy(update={"weights": "random"}))
-        _spread(model)
+    torch.manual_seed(5)
+    spread_weights(model)  # with this seed most rows have an answer of their own
     languages = FAMILY_CASES[name].languages
     codes = {} if languages is None else {"source_language": languages[0], "target_language": languages[1]}
     task = TaskRecipe.model_validate({"name": "translate", "source": "{en}", "target": "{fr}", **codes})
@@ -39,5 +43,23 @@ def write_checkpoint(folder: Path, name: str, *, untied: bool = False, **metadat
 def write_rows(folder: Path, count: int = ROWS) -> Path:
     file = folder / "rows.jsonl"
     pairs = zip(SOURCES[:count], TARGETS[:count], strict=True)
-    file.write_text("".join(json.dumps({"en": en, "fr": fr}) + "\n" for en, fr in pairs), "utf-8")
+    file.write_text(
+        "".join(json.dumps({"en": en, "fr": fr, "label": LABELS[len(en) % 3]}) + "\n" for en, fr in pairs), "utf-8"
+    )
     return file
+
+
+def write_classifier(folder: Path) -> Path:
+    base = folder / "bert-base"
+    base.mkdir()
+    build_bert(base).save_pretrained(base)
+    config = AutoConfig.for_model("bert", **ENCODER_CASES["bert"] | {"vocab_size": 90})
+    config.save_pretrained(base)
+    recipe = ModelRecipe(path=str(base), kind="classifier", weights="random")
+    task = TaskRecipe.model_validate({"name": "classify", "source": "{en}", "target": "{label}", "labels": LABELS})
+    head = head_of(task)
+    model = load_model(recipe, head)
+    torch.manual_seed(5)
+    spread_weights(model)
+    Checkpoint(model, load_tokenizer(recipe), GenerationMetadata("classifier", task, 1, 1, 3)).save(folder / "bert")
+    return folder / "bert"
