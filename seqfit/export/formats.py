@@ -52,6 +52,9 @@ EXPORT_FORMATS = {
     "ct2": Format(
         "ct2", "CTranslate2", "ct2:Ct2Exporter", "ct2", ("ctranslate2",), ("fp32", "int8"), ("text-to-text",)
     ),
+    "onnx": Format(
+        "onnx", "ONNX", "onnx:OnnxModelExporter", "onnx", ("onnx", "onnxscript", "onnxruntime"), ("fp32",), _BOTH
+    ),
 }
 
 
