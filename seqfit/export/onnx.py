@@ -33,6 +33,7 @@ import onnxruntime
 import torch
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.exporters import OnnxConfig, OnnxExporter
+from transformers.exporters.exporter_dynamo import get_auto_dynamic_shapes, register_cache_pytrees_for_model
 from transformers.modeling_outputs import BaseModelOutput
 
 from seqfit.errors import ModelError
@@ -111,8 +112,22 @@ def _trace_classifier(model: PreTrainedModel) -> dict[str, onnx_ir.Model]:
 
 
 def _export(model: torch.nn.Module, inputs: dict[str, Any]) -> onnx_ir.Model:
-    graph: onnx_ir.Model = OnnxExporter().export(model, inputs, OnnxConfig(dynamic=True)).model
+    """Rows and positions vary; heads and widths do not, which traces several times faster than leaving it open."""
+    register_cache_pytrees_for_model(model)
+    shapes = _drop_fixed(get_auto_dynamic_shapes({name: inputs[name] for name in inputs if name != "use_cache"}))
+    config = OnnxConfig(dynamic=True, dynamic_shapes=shapes)
+    graph: onnx_ir.Model = OnnxExporter().export(model, inputs, config).model
+    onnx_ir.passes.common.ClearMetadataAndDocStringPass()(graph)  # stack traces with the paths of this machine
     return graph
+
+
+def _drop_fixed(shapes: Any) -> Any:
+    if isinstance(shapes, list):
+        return [_drop_fixed(inner) for inner in shapes]
+    if isinstance(shapes, dict) and all(isinstance(key, int) for key in shapes):
+        kept = (0, 2) if len(shapes) == 4 else (0, 1)  # a cache is [B, H, T, K], states [B, S, D]
+        return {dimension: shapes[dimension] for dimension in kept if dimension in shapes}
+    return {name: _drop_fixed(inner) for name, inner in shapes.items()} if isinstance(shapes, dict) else shapes
 
 
 def _rename(model: onnx_ir.Model) -> None:
