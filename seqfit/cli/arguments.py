@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from seqfit.errors import RecipeError
 from seqfit.recipe import check_kind, resolve, trainer_names
+from seqfit.system import quote
 from seqfit.units import parse_bytes
 
 RecipeArgument = Annotated[
@@ -42,9 +43,24 @@ ModelOption = Annotated[
     Option(
         "--model",
         metavar="MODEL",
-        help="Model for a data file: a Hub name, such as google/mt5-small, or a folder (default: none).",
+        help="Model for a data file: a Hub name, such as google/mt5-small, or a folder; of a folder of models one is "
+        "chosen (default: chosen from the models in the Hub's cache).",
     ),
 ]
+
+
+def print_guess(notes: Sequence[str], data: str, *, is_chosen: bool, error_stream: bool = False) -> None:
+    """What was guessed for data; where the model is, too, in two lines and with how to change it."""
+    from typer import echo
+
+    if not is_chosen:
+        for note in notes:
+            echo(f"guessed: {note}", err=error_stream)
+        return
+    *columns, model = notes
+    echo(f"guessed: {'; '.join(columns)}", err=error_stream)
+    echo(f"chosen: {model}", err=error_stream)
+    echo(f"to change it: --task NAME, --model MODEL, train.epochs=5; as a file: seqfit new {quote(data)}", err=error_stream)
 
 
 Kind = Literal["comparison", "folder", "model"]
