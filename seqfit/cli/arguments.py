@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -14,6 +14,9 @@ from seqfit.errors import RecipeError
 from seqfit.recipe import check_kind, resolve, trainer_names
 from seqfit.system import quote
 from seqfit.units import parse_bytes
+
+if TYPE_CHECKING:
+    from seqfit.inspection import Given
 
 RecipeArgument = Annotated[
     str, Argument(metavar="RECIPE", help="Library recipe ('seqfit ls'), YAML file or run directory.")
@@ -49,18 +52,18 @@ ModelOption = Annotated[
 ]
 
 
-def print_guess(notes: Sequence[str], data: str, *, is_chosen: bool, error_stream: bool = False) -> None:
-    """What was guessed for data; where the model is, too, in two lines and with how to change it."""
+def print_guess(given: Given, *, error_stream: bool = False) -> None:
+    """What was guessed; where the model is chosen, too, in short, and with how to change it."""
     from typer import echo
 
-    if not is_chosen:
-        for note in notes:
+    if given.choice is None:
+        for note in given.notes:
             echo(f"guessed: {note}", err=error_stream)
         return
-    *columns, model = notes
-    echo(f"guessed: {'; '.join(columns)}", err=error_stream)
-    echo(f"chosen: {model}", err=error_stream)
-    echo(f"to change it: --task NAME, --model MODEL, train.epochs=5; as a file: seqfit new {quote(data)}", err=error_stream)
+    chosen = given.choice.describe()
+    echo(f"guessed: {'; '.join(note for note in given.notes if chosen not in note)}", err=error_stream)
+    change = "--task NAME, --model MODEL, or a field such as train.epochs=5; all of it as a file"
+    echo(f"chosen: {chosen}. To change it: {change}: seqfit new {quote(str(given.data))}", err=error_stream)
 
 
 Kind = Literal["comparison", "folder", "model"]

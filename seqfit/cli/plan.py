@@ -412,8 +412,8 @@ def command(
     overrides = [*(f"{name}={value}" for name, value in stated.items() if value is not None), *(overrides or ())]
     fitting = [_largest_card()] if all_gpus else [name for name in names if name is not None]
     given = read_given(recipe, overrides, data=data, task=task, model=model, command="plan", gpus=fitting)
-    notes = () if given.without_data else given.notes
-    print_guess(notes, str(given.data), is_chosen=given.choice is not None, error_stream=as_json)
+    if not given.without_data:
+        print_guess(given, error_stream=as_json)
     for note in dict.fromkeys(_read_notes(names)):
         typer.echo(note, err=as_json)
     with progress_bar() as progress:

@@ -125,7 +125,7 @@ def command(
             "Leave --gpu out, or plan for that GPU with 'seqfit plan'",
         )
     if is_first_rank() and given.data is not None:
-        print_guess(given.notes, given.data, is_chosen=given.choice is not None)
+        print_guess(given)
     checked = load_checked_recipe(given.recipe, given.overrides)  # mistakes are reported before torch is imported
     check_model_available(checked)
     quiet_torch()

@@ -10,6 +10,7 @@ are estimated from characters, by what mT5's tokenizer needs at least; lengths i
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -73,8 +74,8 @@ def read_text_facts(recipe: Recipe) -> TextFacts:
     return TextFacts(
         tuple(languages),
         _find_lost(sources, targets) if generates else "",
-        _measure(sources),
-        _measure(targets),
+        _measure(sources, _count_literal(task.prefix, task.source)),
+        _measure(targets, _count_literal("", task.target)),
         max(1, round(count * (1 - held_out))),
     )
 
@@ -140,8 +141,14 @@ def _is_lost(char: str) -> bool:
     return char not in _KEPT and not char.isspace() and not unicodedata.category(char).startswith(("C", "M"))
 
 
-def _measure(texts: Sequence[str]) -> Lengths:
-    lengths = sorted(_count_tokens(text) for text in texts if text) or [1]
+def _count_literal(prefix: str, templates: str | Sequence[str]) -> int:
+    """Tokens of what a template adds to the columns."""
+    first = templates if isinstance(templates, str) else templates[0]
+    return round(len(prefix + re.sub(r"\{.*?\}|\[\[|\]\]", "", first)) / _CHARS_PER_TOKEN)
+
+
+def _measure(texts: Sequence[str], added: int) -> Lengths:
+    lengths = sorted(added + _count_tokens(text) for text in texts if text) or [1]
     return Lengths(round(sum(lengths) / len(lengths)), lengths[int(0.95 * (len(lengths) - 1))], lengths[-1])
 
 
