@@ -6,7 +6,7 @@
     Model [google/flan-t5-base]:
     Epochs [3]:
 
-What an option says is not asked. Without a terminal nothing is asked: the defaults are taken, and the options are shown.
+What an option says is not asked. Without a terminal nothing is asked: the defaults are taken, the options are shown.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def command(
         str | None,
         Option(
             metavar="MODEL",
-            help="A Hub name, such as google/mt5-small, or a folder (default: one that suits task and language and fits "
-            "the GPU).",
+            help="A Hub name, such as google/mt5-small, or a folder (default: one that suits task and language and "
+            "fits the GPU).",
         ),
     ] = None,
     epochs: Annotated[
@@ -61,7 +61,7 @@ def command(
         Option("--out", "-o", metavar="FILE", help="Recipe to write, such as mine.yaml (default: DATA's name, .yaml)."),
     ] = None,
 ) -> None:
-    """Write a commented recipe for your data: asks five questions (data, task, GPU, model, epochs), each with a default.
+    """Ask five questions (data, task, GPU, model, epochs), each with a default, and write a commented recipe.
 
     An existing file is never overwritten. Examples: seqfit new; seqfit new my.csv; seqfit new my.csv --task qa --gpu t4
     --epochs 5 --out mine.yaml
@@ -188,7 +188,7 @@ def _check_new(file: Path) -> None:
     if file.exists():
         raise RecipeError(f"{file} exists already", "A recipe is never overwritten", "Choose another name with --out")
     if not file.parent.is_dir():
-        raise RecipeError(f"there is no folder {file.parent}", "The recipe needs a folder", "Create it, or choose another")
+        raise RecipeError(f"there is no folder {file.parent}", "A recipe needs one", "Create it, or choose another")
 
 
 def _write(file: Path, text: str) -> None:

@@ -291,7 +291,7 @@ def command(
         Option(
             "--model",
             metavar="MODEL",
-            help="Model of a data file: a folder, or a name, such as google/mt5-small (default: one that fits the GPU).",
+            help="Model of a data file: a folder, or a name, such as google/mt5-small (default: one that fits).",
         ),
     ] = None,
     data: Annotated[

@@ -1,4 +1,4 @@
-"""A guessed recipe as a file to edit: each field with what it means, and the fields that are changed most, switched off.
+"""A guessed recipe as a file to edit: each field with what it means, and fields that are often changed as comments.
 
 In: a `Given` with a model. Out: YAML, which means the same from any folder:
 
@@ -76,6 +76,6 @@ def _format_part(part: str, values: Mapping[str, Any], schema: type[BaseModel]) 
 
 
 def _comment(text: str) -> list[str]:
-    return [f"# {line}" for line in textwrap.wrap(text, _WIDTH - 4, break_long_words=False, break_on_hyphens=False)] or [
-        "#"
-    ]
+    return [
+        f"# {line}" for line in textwrap.wrap(text, _WIDTH - 4, break_long_words=False, break_on_hyphens=False)
+    ] or ["#"]

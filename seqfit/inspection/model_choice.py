@@ -1,7 +1,7 @@
 """A model for data that none is given for: one that suits the task and the language, and fits the machine.
 
 In: the guessed recipe, facts about its texts, a GPU's name or nothing for this machine. Out: a `ModelChoice`, with its
-reason in words. The one idea: a ranked list for each kind of task and language, from which the first is taken that fits;
+reason in words. The one idea: a ranked list for each kind of task and language, of which the first that fits is taken;
 to train, the first that is here already, because nothing is downloaded without a word. Memory is estimated by a formula
 that needs no torch; `seqfit plan` predicts it properly (tests/inspection/test_model_choice.py compares them).
 
@@ -23,7 +23,7 @@ from seqfit.errors import ModelError, PlanError
 from seqfit.hardware import probe_machine, read_gpu
 from seqfit.inspection.local_models import LocalModel, list_local_models
 from seqfit.inspection.text_facts import TextFacts
-from seqfit.model_configs import KnownModel, load_known_models
+from seqfit.model_configs import load_known_models
 from seqfit.recipe import TaskRecipe
 from seqfit.units import format_bytes, format_count
 
@@ -91,7 +91,9 @@ class ModelChoice:
 
     def describe(self) -> str:
         where = "" if self.is_local else ", not downloaded yet"
-        fits = f"needs about {format_bytes(self.needs_bytes)} of {format_bytes(self.room.usable_bytes)} ({self.room.name})"
+        fits = (
+            f"needs about {format_bytes(self.needs_bytes)} of {format_bytes(self.room.usable_bytes)} ({self.room.name})"
+        )
         saved = " with Adafactor, because AdamW's moments would not fit" if self.optimizer == "adafactor" else ""
         return f"{self.location} ({format_count(self.parameters)} parameters{where}): {self.reason}; {fits}{saved}"
 

@@ -1,7 +1,7 @@
-"""What the choice of a model depends on in the texts: their languages, their characters, how long and how many they are.
+"""What the choice of a model depends on in the texts: languages, characters, how long and how many they are.
 
-In: a recipe whose model is open. Out: `TextFacts`, from a sample of the rows. No tokenizer is read, so lengths in tokens
-are estimated from characters, by what mT5's tokenizer needs at least; lengths in T5's are a little lower.
+In: a recipe whose model is open. Out: `TextFacts`, from a sample of the rows. No tokenizer is read, so lengths
+in tokens are estimated from characters.
 
     "question: Where is Oslo? context: ..." -> "in Norway"    languages ("en", "en"), 4 characters per token
     "Write a loop over i"  -> "for (;;) { ... }"              languages ("en", "en"): code has no language of its own
@@ -24,7 +24,9 @@ from seqfit.tasks import TemplateRow, column_text, columns_of
 
 # T5's vocabulary has these of the letters and signs; typography and spaces are kept as well.
 _ASCII_LOST = set("<\\^`{}~")
-_KEPT = {chr(code) for code in range(33, 127)} - _ASCII_LOST | set("£ª«®°²³¹º»ÉÎÜßàáâäçèéêîóôöùûüăşţșțĂŞŢȘȚ€™№…‘’“”„–—•")
+_KEPT = {chr(code) for code in range(33, 127)} - _ASCII_LOST | set(
+    "£ª«®°²³¹º»ÉÎÜßàáâäçèéêîóôöùûüăşţșțĂŞŢȘȚ€™№…‘’“”„–—•"
+)
 _PROSE = 0.9  # of the characters of a text in some language are letters and spaces; of code and numbers fewer are
 _LOST_OF_TARGETS = 0.02  # of the targets may have a character that T5 lacks: it can't write them
 _LOST_OF_CHARACTERS = 0.005  # of the source: encyclopedias have a few names in other letters
@@ -126,10 +128,7 @@ def _find_lost(sources: Sequence[str], targets: Sequence[str]) -> str:
                 counts[char] = counts.get(char, 0) + text.count(char)
     of_sources = sum(counts_of for counts_of in map(_count_lost, sources))
     of_targets = sum(_count_lost(text) > 0 for text in targets)
-    matters = (
-        of_targets > _LOST_OF_TARGETS * len(targets)
-        or of_sources > _LOST_OF_CHARACTERS * sum(map(len, sources))
-    )
+    matters = of_targets > _LOST_OF_TARGETS * len(targets) or of_sources > _LOST_OF_CHARACTERS * sum(map(len, sources))
     return "".join(sorted(counts, key=lambda char: -counts[char])[:5]) if matters else ""
 
 
