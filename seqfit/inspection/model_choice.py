@@ -62,7 +62,7 @@ Optimizer = Literal["adamw", "adafactor"]
 # Weights, gradients and moments in fp32, and the 16-bit copies of autocast.
 _BYTES_PER_PARAMETER: Mapping[Optimizer, int] = {"adamw": 18, "adafactor": 10}
 _CONTEXT_BYTES = 450 * 2**20
-_LOGITS_BYTES = 3000  # per token of the vocabulary: chunks of logits and their gradient
+_VOCABULARY_BYTES = 3000  # per token of it: chunks of logits and their gradient, gradients of the embedding
 _ACTIVATION_BYTES = 100  # per token, layer and unit of width
 _SAFE_SHARE = 0.95
 _MOST_NAMED = 4
@@ -152,7 +152,7 @@ def choose_model(
             f"'{data}' is data, no model is given, and none of those that suit it ({reason}) fits {room.name} "
             f"({format_bytes(room.usable_bytes)})",
             f"the smallest, {smallest[1]}, needs about {format_bytes(smallest[0])}",
-            f"Plan it for a larger GPU (seqfit plan {smallest[1]} --all-gpus), or name a model with --model",
+            "Truncate long texts (task.max_source_tokens=512), plan for a larger GPU (--gpu), or name a model with --model",
         )
     choice = ModelChoice(*best[:3], False, reason, best[3], room)
     if may_download and folder is None:
@@ -198,11 +198,13 @@ def _with_positions(names: Iterable[str], facts: TextFacts) -> tuple[str, ...]:
 
 
 def _fits_positions(config: Mapping[str, Any], facts: TextFacts) -> bool:
+    limit = _read_limit(config)
+    return limit is None or max(facts.source.long, facts.target.long) <= limit
+
+
+def _read_limit(config: Mapping[str, Any]) -> int | None:
     kind = config["model_type"]
-    if kind in _NO_LIMIT:
-        return True
-    limit = config.get("max_position_embeddings", _POSITIONS.get(kind, 512))
-    return max(facts.source.long, facts.target.long) <= int(limit)
+    return None if kind in _NO_LIMIT else int(config.get("max_position_embeddings", _POSITIONS.get(kind, 512)))
 
 
 def _suits(model: LocalModel, task: str, facts: TextFacts) -> bool:
@@ -238,10 +240,11 @@ def _estimate_bytes(
     width = int(config.get("d_model") or config.get("hidden_size") or config.get("dim") or 768)
     layers = sum(_read_layers(config))
     vocabulary = int(config.get("vocab_size") or 32_128)
-    tokens = facts.source.longest + facts.target.longest
+    limit = _read_limit(config)
+    tokens = sum(one.longest if limit is None else min(one.longest, limit) for one in (facts.source, facts.target))
     activations = _ACTIVATION_BYTES * tokens * width * layers
     context = 0 if room.is_cpu else _CONTEXT_BYTES
-    return _BYTES_PER_PARAMETER[optimizer] * parameters + context + _LOGITS_BYTES * vocabulary + activations
+    return _BYTES_PER_PARAMETER[optimizer] * parameters + context + _VOCABULARY_BYTES * vocabulary + activations
 
 
 def _read_layers(config: Mapping[str, Any]) -> Iterator[int]:

@@ -11,6 +11,7 @@ in tokens are estimated from characters.
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -76,8 +77,8 @@ def read_text_facts(recipe: Recipe) -> TextFacts:
     return TextFacts(
         tuple(languages),
         _find_lost(sources, targets) if generates else "",
-        _measure(sources, _count_literal(task.prefix, task.source)),
-        _measure(targets, _count_literal("", task.target)),
+        _measure(sources, _count_literal(task.prefix, task.source), task.max_source_tokens),
+        _measure(targets, _count_literal("", task.target), task.max_target_tokens),
         max(1, round(count * (1 - held_out))),
     )
 
@@ -146,8 +147,8 @@ def _count_literal(prefix: str, templates: str | Sequence[str]) -> int:
     return round(len(prefix + re.sub(r"\{.*?\}|\[\[|\]\]", "", first)) / _CHARS_PER_TOKEN)
 
 
-def _measure(texts: Sequence[str], added: int) -> Lengths:
-    lengths = sorted(added + _count_tokens(text) for text in texts if text) or [1]
+def _measure(texts: Sequence[str], added: int, most: int | None) -> Lengths:
+    lengths = sorted(min(added + _count_tokens(text), most or sys.maxsize) for text in texts if text) or [1]
     return Lengths(round(sum(lengths) / len(lengths)), lengths[int(0.95 * (len(lengths) - 1))], lengths[-1])
 
 
