@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 Data: TypeAlias = Any
 """A path, a Hub name, a list of dicts, a pandas or polars DataFrame, a pyarrow Table, a datasets.Dataset(Dict)."""
 RecipeLike: TypeAlias = Recipe | str | Path | Mapping[str, Any]
-_ADAFACTOR = ("train.optimizer.name=adafactor", "train.learning_rate=1e-3")  # T5's own fine-tuning rate
+_ADAFACTOR = "train.optimizer.name=adafactor"
+_ADAFACTOR_RATE = "train.learning_rate=1e-3"  # T5's own for fine-tuning; an encoder keeps its low rate
 EXAMPLE_MODEL = "google/mt5-small"  # for messages; it knows more than a hundred languages
 # Fields of a source: what its rows mean, and where they are.
 _SHAPE = {"each", "turns", "group", "split_column"}
@@ -125,7 +126,8 @@ def _choose_model(found: Given, command: str, gpus: Sequence[str], folder: Path 
 
     def take(choice: ModelChoice) -> Given:
         stated = any(word.startswith("train.optimizer") for word in found.overrides)
-        adafactor = _ADAFACTOR if choice.optimizer == "adafactor" and not stated else ()
+        is_replaced = choice.optimizer == "adafactor" and not stated
+        adafactor = (_ADAFACTOR, *(() if choice.is_encoder else (_ADAFACTOR_RATE,))) if is_replaced else ()
         overrides = (*adafactor, *found.overrides)  # the user's own come last and win
         task = recipe.task.name
         return replace(open_choice, overrides=overrides, task=task, model=choice.location, choice=choice, facts=facts)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -30,7 +30,7 @@ class LocalModel:
     """`location` is what --model takes: a name on the Hub, or a folder."""
 
     location: str
-    config: dict[str, Any]
+    config: Mapping[str, Any]
     parameters: int
     known: KnownModel | None
 

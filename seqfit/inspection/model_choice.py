@@ -15,7 +15,7 @@ that needs no torch; `seqfit plan` predicts it properly (tests/inspection/test_m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +34,6 @@ _MULTILINGUAL_TEXT = (
     "google/mt5-small",
     "google/umt5-base",
     "google/umt5-small",
-    "google/byt5-small",
 )
 _ENGLISH_HEAD = (
     "FacebookAI/roberta-base",
@@ -52,7 +51,8 @@ _MULTILINGUAL_HEAD = (
     "distilbert/distilbert-base-multilingual-cased",
 )
 _FAST = ("small", "distil")  # a CPU trains these in hours where a base model takes days
-_MULTILINGUAL_TYPES = ("mt5", "umt5", "m2m_100", "mbart", "t5gemma", "xlm-roberta")
+_GENERAL_TYPES = ("t5", "mt5", "umt5", "bart", "t5gemma")  # the others that generate translate, or summarize
+_MULTILINGUAL_TYPES = ("mt5", "umt5", "t5gemma", "xlm-roberta")
 _BYTES_VOCABULARY = 1000  # a smaller one is of bytes
 # Positions by model_type where the config does not say; a T5-type model has no limit.
 _POSITIONS = {"bart": 1024, "marian": 512, "modernbert": 8192}
@@ -84,10 +84,11 @@ class ModelChoice:
     location: str
     parameters: int
     optimizer: Optimizer
-    is_local: bool
-    reason: str  # why this one
     needs_bytes: int
     room: Room
+    is_encoder: bool
+    is_local: bool = True
+    reason: str = ""  # why this one
 
     def describe(self) -> str:
         where = "" if self.is_local else ", not downloaded yet"
@@ -139,12 +140,16 @@ def choose_model(
     others = [model for model in local if folder is not None and model not in here and _suits(model, task, facts)]
     others.sort(key=lambda model: model.parameters if room.is_cpu else -model.parameters)
     known = load_known_models()
-    best = _take([(name, known[name].config, known[name].parameters) for name in ordered], facts, room)
-    found = _take([(one.location, one.config, one.parameters) for one in (*here, *others)], facts, room)
+    best = _take(
+        [LocalModel(name, known[name].config, known[name].parameters, known[name]) for name in ordered], facts, room
+    )
+    found = _take([*here, *others], facts, room)
     if found is not None:
-        is_first = best is None or any(one.location == found[0] and one.known == known[best[0]] for one in here)
-        reason += "" if is_first or best is None else f" ({best[0]} would be the first choice, but is not here)"
-        return ModelChoice(*found[:3], True, reason, found[3], room)
+        is_first = best is None or any(
+            one.location == found.location and one.known == known[best.location] for one in here
+        )
+        more = "" if is_first or best is None else f" ({best.location} would be the first choice, but is not here)"
+        return replace(found, reason=f"{reason}{more}")
     if best is None:
         sizes = {name: (known[name].config, known[name].parameters) for name in names}
         smallest = min((_estimate_bytes(*size, "adafactor", facts, room), name) for name, size in sizes.items())
@@ -152,9 +157,9 @@ def choose_model(
             f"'{data}' is data, no model is given, and none of those that suit it ({reason}) fits {room.name} "
             f"({format_bytes(room.usable_bytes)})",
             f"the smallest, {smallest[1]}, needs about {format_bytes(smallest[0])}",
-            "Truncate long texts (task.max_source_tokens=512), plan for a larger GPU (--gpu), or name a model with --model",
+            "Truncate long texts (task.max_source_tokens=512), plan for a larger GPU (--gpu), or name one with --model",
         )
-    choice = ModelChoice(*best[:3], False, reason, best[3], room)
+    choice = replace(best, reason=reason, is_local=False)
     if may_download and folder is None:
         return choice
     where = f"in {folder}" if folder is not None else "downloaded"
@@ -211,26 +216,29 @@ def _suits(model: LocalModel, task: str, facts: TextFacts) -> bool:
     """A model of a user's own folder that is on no list."""
     config = model.config
     kind, vocabulary = str(config["model_type"]), int(config.get("vocab_size") or 0)
-    generates = bool(config.get("is_encoder_decoder")) or kind in ("t5", "mt5", "umt5")
-    known_types = {one.config["model_type"]: one.kind for one in load_known_models().values()}
-    if known_types.get(kind) is None or (task not in TaskRecipe.HEAD_TASKS and not generates):
+    is_encoder = _list_kinds().get(kind) == "classifier"
+    if kind not in _GENERAL_TYPES and not (is_encoder and task in TaskRecipe.HEAD_TASKS):
         return False
     is_multilingual = kind in _MULTILINGUAL_TYPES or 0 < vocabulary < _BYTES_VOCABULARY
     loses = kind == "t5" and vocabulary >= _BYTES_VOCABULARY and bool(facts.lost_by_t5)
     return (facts.is_english or is_multilingual) and not loses and _fits_positions(config, facts)
 
 
-def _take(
-    models: Sequence[tuple[str, Mapping[str, Any], int]], facts: TextFacts, room: Room
-) -> tuple[str, int, Optimizer, int] | None:
+def _take(models: Sequence[LocalModel], facts: TextFacts, room: Room) -> ModelChoice | None:
     """The first that fits with AdamW, else the first with Adafactor."""
     optimizers: tuple[Optimizer, ...] = ("adamw", "adafactor")
     for optimizer in optimizers:
-        for location, config, parameters in models:
-            needs_bytes = _estimate_bytes(config, parameters, optimizer, facts, room)
+        for model in models:
+            needs_bytes = _estimate_bytes(model.config, model.parameters, optimizer, facts, room)
             if needs_bytes <= _SAFE_SHARE * room.usable_bytes:
-                return location, parameters, optimizer, needs_bytes
+                is_encoder = _list_kinds().get(model.config["model_type"]) == "classifier"
+                return ModelChoice(model.location, model.parameters, optimizer, needs_bytes, room, is_encoder)
     return None
+
+
+def _list_kinds() -> dict[str, str]:
+    """model_type -> kind of a recipe's model."""
+    return {str(known.config["model_type"]): known.kind for known in load_known_models().values()}
 
 
 def _estimate_bytes(

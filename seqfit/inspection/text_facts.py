@@ -25,9 +25,7 @@ from seqfit.tasks import TemplateRow, column_text, columns_of
 
 # T5's vocabulary has these of the letters and signs; typography and spaces are kept as well.
 _ASCII_LOST = set("<\\^`{}~")
-_KEPT = {chr(code) for code in range(33, 127)} - _ASCII_LOST | set(
-    "£ª«®°²³¹º»ÉÎÜßàáâäçèéêîóôöùûüăşţșțĂŞŢȘȚ€™№…‘’“”„–—•"
-)
+_KEPT = {chr(code) for code in range(33, 127)} - _ASCII_LOST | set("£ª«®°²³¹º»ÉÎÜßàáâäçèéêîóôöùûüăşţșț€™№…‘’“”„–—•")
 _PROSE = 0.9  # of the characters of a text in some language are letters and spaces; of code and numbers fewer are
 _LOST_OF_TARGETS = 0.02  # of the targets may have a character that T5 lacks: it can't write them
 _LOST_OF_CHARACTERS = 0.005  # of the source: encyclopedias have a few names in other letters
