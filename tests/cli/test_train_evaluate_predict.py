@@ -61,7 +61,8 @@ def test_predict_answers_the_command_line_a_file_and_standard_input_alike(
     [
         (["train"], "no recipe is given"),
         (["train", "demo", "--model", "x"], "together with --task or --model"),
-        (["train", "--data", "x.csv"], "no model is given"),
+        (["train", "--data", "x.csv"], "x.csv does not exist"),
+        (["train", "demo", "--gpu", "t4"], "--gpu is t4, and the model is given"),
         (["evaluate", "nowhere"], "manifest.json"),
         (["predict", "nowhere", "a=b"], "does not exist"),
     ],
