@@ -62,7 +62,9 @@ def _prepare_readme(person: Person, belongings: dict[str, str]) -> None:
 
 
 def _write_my_csv(person: Person, belongings: dict[str, str]) -> None:
-    rows = [f"{n},Where is item {n}?,Item {n} is in box {n % 9}.,box {n % 9}" for n in range(60)]
+    rows = [
+        f"{n},Where is the item {n} of the list?,The item {n} is in the box {n % 9}.,box {n % 9}" for n in range(60)
+    ]
     (person.folder / "my.csv").write_text("\n".join(["id,question,context,answer", *rows]) + "\n")
 
 
