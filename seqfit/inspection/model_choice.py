@@ -162,10 +162,12 @@ def choose_model(
     choice = replace(best, reason=reason, is_local=False)
     if may_download and folder is None:
         return choice
-    where = f"in {folder}" if folder is not None else "downloaded"
+    missing = "no model is given, and none that suits it is downloaded"
+    if folder is not None:
+        missing = f"none of the models in {folder} suits it"
     raise ModelError(
-        f"'{data}' is data, no model is given, and none that suits it is {where}{_list_unfit(local)}",
-        f"without --model one that is here already is taken; for this data it would be {choice.describe()}",
+        f"'{data}' is data, and {missing}{_list_unfit(local)}",
+        f"one that is here already is taken if it suits task, language and memory; it would be {choice.describe()}",
         f"Name it, and it is downloaded where there is a network (--model also takes a folder): {name_it(choice)}",
     )
 
@@ -176,7 +178,7 @@ def _rank(task: str, facts: TextFacts) -> tuple[tuple[str, ...], str]:
     unknown = len(stated) < len(facts.languages)
     listed = " and ".join(dict.fromkeys(stated))
     if unknown:
-        reason = "the language is not certain, so it is multilingual"
+        reason = "the language is not certain (task.language=en would say it), so it is multilingual"
     elif facts.is_english:
         reason = "the texts are English"
     else:

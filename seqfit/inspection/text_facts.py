@@ -65,10 +65,11 @@ def read_text_facts(recipe: Recipe) -> TextFacts:
     generates = task.name not in TaskRecipe.HEAD_TASKS
     source_paths, target_paths = _list_paths([task.source, task.choices or []]), _list_paths([task.target])
     sources, targets = _join(source_paths, rows), _join(target_paths, rows)
-    languages = [_find_named(source_paths) or find_language(sources)]
+    one_language = task.name not in ("translate", "generate")  # of source and target
+    stated = task.language if one_language else None
+    languages = [_find_named(source_paths) or find_language(sources) or stated]
     if generates:
-        stated = task.language or _find_named(target_paths)
-        languages.append(stated or find_language(targets))
+        languages.append(task.language or _find_named(target_paths) or find_language(targets))
         languages = _follow(languages, (sources, targets))
     count = sum(1 for row in _first(first.read()) if not isinstance(row, BadRow))
     held_out = sum(share for split, share in source.holdout.items() if split not in tables)

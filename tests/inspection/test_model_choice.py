@@ -70,7 +70,7 @@ def test_a_model_suits_task_language_and_machine(task: str, facts: TextFacts, ro
 
 def test_an_unknown_language_gets_a_multilingual_model_and_says_so() -> None:
     choice = choose("qa", UNKNOWN)
-    assert choice.reason == "the language is not certain, so it is multilingual"
+    assert choice.reason == "the language is not certain (task.language=en would say it), so it is multilingual"
     assert choice.optimizer == "adafactor"  # with AdamW's moments it would need more than 6 GB
     assert "with Adafactor, because AdamW's moments would not fit" in choice.describe()
     assert choice.needs_bytes < LAPTOP.usable_bytes < 6 * GIB

@@ -64,3 +64,10 @@ def test_the_characters_that_t5_lacks_are_those_of_its_tokenizer() -> None:
     for char in map(chr, [*range(33, 127), *range(0xA1, 0x180)]):
         is_lost = tokenizer.unk_token_id in tokenizer(char, add_special_tokens=False).input_ids
         assert _is_lost(char) == is_lost or char in "\xadĲĳſ", char
+
+
+def test_a_stated_language_is_that_of_both_sides_but_not_of_a_translation(tmp_path: Path) -> None:
+    rows = [(f"box {n}", f"lid {n}") for n in range(40)]
+    assert facts(tmp_path, rows, task="qa").languages == (None, None)
+    assert facts(tmp_path, rows, task="qa", language="en").is_english
+    assert facts(tmp_path, rows, task="translate", language="en").languages == (None, "en")
