@@ -35,7 +35,7 @@ _MOST_COUNTED = 5_000_000
 
 
 @dataclass(frozen=True)
-class Lengths:
+class TextLengths:
     """Of the sources or the targets, in tokens, estimated."""
 
     mean: int
@@ -47,8 +47,8 @@ class Lengths:
 class TextFacts:
     languages: tuple[str | None, ...]  # of the source and, if it is generated, of the target; None: not certain
     lost_by_t5: str  # characters that T5 lacks, if they are frequent enough to matter
-    source: Lengths
-    target: Lengths
+    source: TextLengths
+    target: TextLengths
     rows: int  # to train on
 
     @property
@@ -146,9 +146,9 @@ def _count_literal(prefix: str, templates: str | Sequence[str]) -> int:
     return round(len(prefix + re.sub(r"\{.*?\}|\[\[|\]\]", "", first)) / _CHARS_PER_TOKEN)
 
 
-def _measure(texts: Sequence[str], added: int, most: int | None) -> Lengths:
+def _measure(texts: Sequence[str], added: int, most: int | None) -> TextLengths:
     lengths = sorted(min(added + _count_tokens(text), most or sys.maxsize) for text in texts if text) or [1]
-    return Lengths(round(sum(lengths) / len(lengths)), lengths[int(0.95 * (len(lengths) - 1))], lengths[-1])
+    return TextLengths(round(sum(lengths) / len(lengths)), lengths[int(0.95 * (len(lengths) - 1))], lengths[-1])
 
 
 def _count_tokens(text: str) -> int:

@@ -12,16 +12,16 @@ import pytest
 from seqfit.errors import ModelError
 from seqfit.inspection.data import read_given
 from seqfit.inspection.model_choice import ModelChoice, Room, _estimate_bytes, choose_model, find_room
-from seqfit.inspection.text_facts import Lengths, TextFacts
+from seqfit.inspection.text_facts import TextLengths, TextFacts
 from seqfit.model_configs import load_known_models
 
 T5 = Path(__file__).parents[2] / "seqfit" / "recipe" / "library" / "demo" / "model"
 GIB = 2**30
 LAPTOP = find_room(["rtx3060-laptop-6gb"])
 CPU = Room("this machine's CPU", 16 * GIB, is_cpu=True)
-ENGLISH = TextFacts(("en", "en"), "", Lengths(60, 100, 120), Lengths(10, 20, 30), 1000)
+ENGLISH = TextFacts(("en", "en"), "", TextLengths(60, 100, 120), TextLengths(10, 20, 30), 1000)
 UNKNOWN = replace(ENGLISH, languages=(None, None))
-LONG = replace(ENGLISH, source=Lengths(700, 1500, 2000))
+LONG = replace(ENGLISH, source=TextLengths(700, 1500, 2000))
 
 
 def choose(task: str, facts: TextFacts, room: Room = LAPTOP) -> ModelChoice:
@@ -87,7 +87,7 @@ PLANNED = [
 
 @pytest.mark.parametrize(("name", "source", "target", "planned"), PLANNED, ids=[row[0] for row in PLANNED])
 def test_the_estimate_of_memory_is_near_the_planners(name: str, source: int, target: int, planned: float) -> None:
-    facts = replace(ENGLISH, source=Lengths(source, source, source), target=Lengths(target, target, target))
+    facts = replace(ENGLISH, source=TextLengths(source, source, source), target=TextLengths(target, target, target))
     model = load_known_models()[name]
     assert _estimate_bytes(model.config, model.parameters, "adamw", facts, LAPTOP) / GIB == pytest.approx(planned, 0.1)
 
