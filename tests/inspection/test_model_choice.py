@@ -12,7 +12,7 @@ import pytest
 from seqfit.errors import ModelError
 from seqfit.inspection.data import read_given
 from seqfit.inspection.model_choice import ModelChoice, Room, _estimate_bytes, choose_model, find_room
-from seqfit.inspection.text_facts import TextLengths, TextFacts
+from seqfit.inspection.text_facts import TextFacts, TextLengths
 from seqfit.model_configs import load_known_models
 
 T5 = Path(__file__).parents[2] / "seqfit" / "recipe" / "library" / "demo" / "model"
