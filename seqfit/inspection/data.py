@@ -25,7 +25,7 @@ from seqfit.inspection.guess import guess_for_model, guess_recipe
 from seqfit.inspection.in_memory import is_in_memory, store_data
 from seqfit.inspection.local_models import is_folder_of_models, is_tokenizer_cached
 from seqfit.inspection.model_choice import ModelChoice, choose_model, find_room
-from seqfit.inspection.text_facts import TextFacts, read_text_facts
+from seqfit.inspection.text_facts import count_training_rows, read_text_facts
 from seqfit.model_configs import find_known_model
 from seqfit.recipe import Recipe, SourceRecipe, apply_overrides, is_script, resolve
 from seqfit.system import quote
@@ -48,6 +48,15 @@ _PLACE = {"label", "hub", "hub_config", "path", "splits", "ids", "limit", "balan
 
 
 @dataclass(frozen=True)
+class AssumedData:
+    """In the place of tokenized rows; lengths are means, estimated."""
+
+    rows: int
+    source_tokens: int
+    target_tokens: int
+
+
+@dataclass(frozen=True)
 class Given:
     """A recipe, or the path of one, with overrides; `data` is the path of the data that it was guessed from."""
 
@@ -61,7 +70,7 @@ class Given:
     script: Conversion | None = None  # the Trainer script that the recipe was converted from
     without_data: bool = False  # a model alone, which can only be planned
     choice: ModelChoice | None = None  # of the model, where none was given
-    facts: TextFacts | None = None  # estimated lengths for a plan, where there is no tokenizer to count tokens
+    assumed: AssumedData | None = None  # for a plan, where there is no tokenizer to count tokens
 
     @property
     def place(self) -> Path | None:
@@ -130,7 +139,7 @@ def _choose_model(found: Given, command: str, gpus: Sequence[str], folder: Path 
         adafactor = (_ADAFACTOR, *(() if choice.is_encoder else (_ADAFACTOR_RATE,))) if is_replaced else ()
         overrides = (*adafactor, *found.overrides)  # the user's own come last and win
         task = recipe.task.name
-        return replace(open_choice, overrides=overrides, task=task, model=choice.location, choice=choice, facts=facts)
+        return replace(open_choice, overrides=overrides, task=task, model=choice.location, choice=choice)
 
     return take(
         choose_model(
@@ -146,20 +155,22 @@ def _choose_model(found: Given, command: str, gpus: Sequence[str], folder: Path 
 
 
 def _estimate_lengths(given: Given) -> Given:
-    """With facts about the texts if no tokenizer can count their tokens, else without."""
+    """With what a plan needs of the texts, if no tokenizer can count their tokens."""
     model = str(given.model)
     if hub.is_path(model) or is_tokenizer_cached(model):
-        return replace(given, facts=None)
+        return given
     hub.use_hub()
     if hub.describe_absence(model) is None:
-        return replace(given, facts=None)
-    facts = given.facts or read_text_facts(load_for_description(replace(given, model=None)))
+        return given
+    recipe = load_for_description(replace(given, model=None))
+    facts = read_text_facts(recipe)
     source, target = facts.source, facts.target
     note = (
         f"lengths estimated from characters, because the tokenizer of {model} is not downloaded: {source.mean} source "
         f"and {target.mean} target tokens on average, at most {source.longest} and {target.longest}"
     )
-    return replace(given, facts=facts, notes=(*given.notes, note))
+    assumed = AssumedData(count_training_rows(recipe), source.mean, target.mean)
+    return replace(given, assumed=assumed, notes=(*given.notes, note))
 
 
 def _take_model(recipe: RecipeLike | Data | None, model: str | None) -> tuple[RecipeLike | Data | None, str | None]:

@@ -166,7 +166,7 @@ def choose_model(
     if folder is not None:
         missing = f"none of the models in {folder} suits it"
     raise ModelError(
-        f"'{data}' is data, and {missing}{_list_unfit(local)}",
+        f"'{data}' is data, {missing}{_list_unfit(local)}",
         f"one that is here already is taken if it suits task, language and memory; it would be {choice.describe()}",
         f"Name it, and it is downloaded where there is a network (--model also takes a folder): {name_it(choice)}",
     )

@@ -1,4 +1,4 @@
-"""What the choice of a model depends on in the texts: languages, characters, how long and how many they are.
+"""What the choice of a model depends on in the texts: languages, characters and lengths.
 
 In: a recipe whose model is open. Out: `TextFacts`, from a sample of the rows. No tokenizer is read, so lengths
 in tokens are estimated from characters.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seqfit.data import BadRow, find_tables, name_words
@@ -31,7 +31,6 @@ _LOST_OF_TARGETS = 0.02  # of the targets may have a character that T5 lacks: it
 _LOST_OF_CHARACTERS = 0.005  # of the source: encyclopedias have a few names in other letters
 _DENSE = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
 _CHARS_PER_TOKEN, _DENSE_CHARS_PER_TOKEN = 4.0, 1.5
-_MOST_COUNTED = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -49,15 +48,23 @@ class TextFacts:
     lost_by_t5: str  # characters that T5 lacks, if they are frequent enough to matter
     source: TextLengths
     target: TextLengths
-    rows: int  # to train on
 
     @property
     def is_english(self) -> bool:
         return all(language == "en" for language in self.languages)
 
 
+def count_training_rows(recipe: Recipe) -> int:
+    """Of the first source, without those that are held out. Reads all of them."""
+    source = recipe.sources[0]
+    tables = find_tables(source)
+    first = tables.get("train") or next(iter(tables.values()))
+    count = sum(1 for row in first.read() if not isinstance(row, BadRow))
+    return max(1, round(count * (1 - sum(share for split, share in source.holdout.items() if split not in tables))))
+
+
 def read_text_facts(recipe: Recipe) -> TextFacts:
-    """Of the first source of a recipe; its model is not looked at."""
+    """Of a sample of the first source of a recipe; its model is not looked at."""
     task, source = recipe.task, recipe.sources[0]
     tables = find_tables(source)
     first = tables.get("train") or next(iter(tables.values()))
@@ -71,22 +78,12 @@ def read_text_facts(recipe: Recipe) -> TextFacts:
     if generates:
         languages.append(task.language or _find_named(target_paths) or find_language(targets))
         languages = _follow(languages, (sources, targets))
-    count = sum(1 for row in _first(first.read()) if not isinstance(row, BadRow))
-    held_out = sum(share for split, share in source.holdout.items() if split not in tables)
     return TextFacts(
         tuple(languages),
         _find_lost(sources, targets) if generates else "",
         _measure(sources, _count_literal(task.prefix, task.source), task.max_source_tokens),
         _measure(targets, _count_literal("", task.target), task.max_target_tokens),
-        max(1, round(count * (1 - held_out))),
     )
-
-
-def _first(rows: Iterator[TemplateRow | BadRow]) -> Iterator[TemplateRow | BadRow]:
-    for number, row in enumerate(rows):
-        if number >= _MOST_COUNTED:
-            return
-        yield row
 
 
 def _list_paths(templates: Sequence[str | Sequence[str]]) -> list[str]:

@@ -19,7 +19,7 @@ T5 = Path(__file__).parents[2] / "seqfit" / "recipe" / "library" / "demo" / "mod
 GIB = 2**30
 LAPTOP = find_room(["rtx3060-laptop-6gb"])
 CPU = Room("this machine's CPU", 16 * GIB, is_cpu=True)
-ENGLISH = TextFacts(("en", "en"), "", TextLengths(60, 100, 120), TextLengths(10, 20, 30), 1000)
+ENGLISH = TextFacts(("en", "en"), "", TextLengths(60, 100, 120), TextLengths(10, 20, 30))
 UNKNOWN = replace(ENGLISH, languages=(None, None))
 LONG = replace(ENGLISH, source=TextLengths(700, 1500, 2000))
 
@@ -167,7 +167,7 @@ def test_a_model_that_is_given_is_not_chosen(tmp_path: Path) -> None:
 def test_a_plan_without_a_tokenizer_estimates_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     given = read_given(english(tmp_path), command="plan", gpus=["rtx3060-laptop"])
-    assert given.facts is not None
-    assert given.facts.rows == 32  # of 40, without the rows held out
-    assert 8 <= given.facts.source.mean <= 15
+    assert given.assumed is not None
+    assert given.assumed.rows == 32  # of 40, without the rows held out
+    assert 8 <= given.assumed.source_tokens <= 15
     assert "lengths estimated from characters" in given.notes[-1]
