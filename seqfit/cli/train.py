@@ -110,7 +110,7 @@ def command(
     SIGTERM, SIGUSR1 and Ctrl-C finish the step and take a snapshot (exit codes 75, 75 and 130); --resume continues.
     """
     from seqfit.inspection import read_given
-    from seqfit.launch import is_first_rank
+    from seqfit.launch import is_first_rank, is_launched
     from seqfit.validation import check_model_available, load_checked_recipe
 
     argv = list(overrides or [])
@@ -123,6 +123,12 @@ def command(
             f"--gpu is {gpu}, and the model is given",
             "--gpu chooses a model; training uses the devices of this machine",
             "Leave --gpu out, or plan for that GPU with 'seqfit plan'",
+        )
+    if given.choice is not None and is_launched():
+        raise RecipeError(
+            "several processes are running, and no model is given",
+            "each would choose by the memory that it finds free",
+            f"Name it: --model {quote(str(given.model))}",
         )
     if is_first_rank() and given.data is not None:
         print_guess(given)

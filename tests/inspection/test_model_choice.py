@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from seqfit.cli.main import main
 from seqfit.errors import ModelError
 from seqfit.inspection.data import read_given
 from seqfit.inspection.model_choice import ModelChoice, Room, _estimate_bytes, choose_model, find_room
@@ -171,3 +172,12 @@ def test_a_plan_without_a_tokenizer_estimates_lengths(tmp_path: Path, monkeypatc
     assert given.assumed.rows == 32  # of 40, without the rows held out
     assert 8 <= given.assumed.source_tokens <= 15
     assert "lengths estimated from characters" in given.notes[-1]
+
+
+def test_each_of_several_processes_would_choose_so_the_model_is_named(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    download(cache, "google/flan-t5-small")
+    monkeypatch.setenv("RANK", "1")
+    assert main(["train", english(tmp_path)]) == 2
+    assert "several processes are running, and no model is given" in capsys.readouterr().err
