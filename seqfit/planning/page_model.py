@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.evaluation import passes
+from seqfit.generation import passes
 from seqfit.kernels import CHUNK_BYTES, LEAST_CHUNK_ROWS, WHOLE_SEGMENT_TOKENS, count_block_rows
 from seqfit.model import family_of
 from seqfit.parallel import build_rule

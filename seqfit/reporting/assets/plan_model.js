@@ -246,7 +246,7 @@ function evaluateRun(model, device, variant, { source, target, rows, batch }) {
       queued.push(size);
       held += size * source * cache;
       const count = queued.reduce((sum, one) => sum + one, 0);
-      const isFull = rule.beams > 1 || count >= found.queued_rows || held >= found.queued_bytes;
+      const isFull = !found.points[0].is_own || count * rule.beams >= found.queued_rows || held >= found.queued_bytes;
       if (!isFull && place < pieces.length - 1) return;
       bytes = Math.max(bytes, count * each);
       if (queued.length > 1) bytes = Math.max(bytes, held + held / layers);
