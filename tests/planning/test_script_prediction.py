@@ -97,7 +97,7 @@ def test_one_process_that_sees_several_gpus_is_data_parallel_with_more_on_the_fi
 def test_the_first_of_several_gpus_holds_gradients_twice_where_activations_are_few(
     make_request: Make, recipe: Recipe, model_config: ModelConfig
 ) -> None:
-    model_config.config.vocab_size = 60_000
+    model_config.config.d_ff = 65_536  # weights that outweigh everything else
     script = ScriptSettings(per_device_examples=1, optimizer="adamw_hf")  # whose update needs little
 
     def predict(gpus: int) -> int:
