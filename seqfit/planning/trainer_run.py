@@ -62,9 +62,16 @@ class TrainerPrediction:
 
 
 def predict_trainer(
-    settings: ScriptSettings, recipe: Recipe, place: TrainerPlace, draws: Sequence[tuple[_Lengths, _Lengths]]
+    settings: ScriptSettings,
+    recipe: Recipe,
+    place: TrainerPlace,
+    draws: Sequence[tuple[_Lengths, _Lengths]],
+    known: dict[ScriptSettings, ScriptTraces] | None = None,
 ) -> TrainerPrediction:
-    """`draws`: source and target lengths of the rows, in several orders. The recipe names model, task and optimizer."""
+    """`draws`: source and target lengths of the rows, in several orders. The recipe names model, task and optimizer.
+
+    `known`: traces of other rows of the same account, found there and added.
+    """
     target = find_target(read_gpu(place.gpu).card.key, place.gpus)
     if place.torch_version is not None:
         target = replace(target, rules=rules_for("gpu", torch_version=place.torch_version))
@@ -73,7 +80,7 @@ def predict_trainer(
     longest = max(int(sources.max()) for sources, _ in draws)
     most = max(int(targets.max()) for _, targets in draws)
     request = build_request(recipe, target, AssumedLengths(longest, most or None, without_data=True))
-    traces = ScriptTraces()
+    traces = ({} if known is None else known).setdefault(_find_alike(settings), ScriptTraces())
     plans = []
     for sources, targets in draws:
         workload = _build_workload(settings, sources, targets, target.count, request.workload)
@@ -94,6 +101,12 @@ def predict_trainer(
         cause=middle.cause_sentence,
         terms=dict(middle.peak.list_terms()),
     )
+
+
+def _find_alike(settings: ScriptSettings) -> ScriptSettings:
+    """Settings whose step on one GPU has the same trace: both half precisions have, and so have all layouts."""
+    precision = "fp32" if settings.precision == "fp32" else "half"
+    return replace(settings, name="", precision=precision, visible_gpus=None, naive_pipeline=False, arguments={})
 
 
 def _build_workload(
