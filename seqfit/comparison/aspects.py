@@ -224,8 +224,8 @@ ASPECTS = (
         "evaluations during training",
         ("time",),
         "each is part of the time that is reported as the training's",
-        "evaluate all items equally often, or report the time of the updates alone (train_samples_per_second counts "
-        "both)",
+        "evaluate all items equally often, or report the time of the updates alone (the Trainer's train_runtime "
+        "includes evaluations)",
         r"eval\w*",
     ),
     Aspect(
@@ -277,7 +277,7 @@ ASPECTS = (
         _COST,
         "copies of a model (data parallel), shards and stages need other memory and other communication",
         "use the same layout, or compare only what one GPU holds",
-        r"ddp\d*|fsdp\d*|zero\d*|deepspeed|pipeline\d*|((data|model)[ .-]*)?parallel\w*|offload|sharding",
+        r"ddp\d*|fsdp\d*|zero\d*|deepspeed|pipeline\d+|((data|model)[ .-]*)?parallel\w*|offload|sharding",
         ("gpus", "accumulation", "micro_batch"),
     ),
     Aspect(

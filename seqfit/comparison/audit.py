@@ -72,6 +72,7 @@ def audit(
         is_guessed=not asked,
         findings=tuple(findings),
         equal=tuple(comparison.equal),
+        not_stated=tuple(comparison.not_stated),
         intended=comparison.intended,
         verdict=_describe(findings, _labels(set().union(*directly.values())), len(comparison.equal)),
     )

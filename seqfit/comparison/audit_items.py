@@ -40,7 +40,6 @@ from seqfit.validation import load_checked_recipe
 from seqfit.yaml_text import read_yaml
 
 AuditInput = str | Path | Mapping[str, Any] | AuditItem
-_KINDS = ("recipe", "script", "run", "comparison", "folder", "data")
 _ARGUMENT_FILES = (".json", ".yaml", ".yml")
 
 
@@ -83,7 +82,7 @@ class _Reader:
         if isinstance(given, str) and re.search(r"\s", given.strip()) and not _is_there(given):
             yield self._read_script(given, given if len(given) < 60 else f"{given[:57]}...")
             return
-        found = resolve(given, _KINDS, "audit")
+        found = resolve(given, ("recipe", "script", "run", "comparison", "folder", "data"), "audit")
         match found.kind:
             case "comparison":
                 yield from self._read_comparison(found.path)

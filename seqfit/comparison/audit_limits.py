@@ -123,8 +123,8 @@ def _explain_rows(rows: int) -> str:
 
 
 def _round_up(rows: float) -> int:
-    digits = max(0, len(str(math.ceil(rows))) - 2)
-    return math.ceil(rows / 10**digits) * 10**digits
+    unit = int(10 ** max(0, len(str(math.ceil(rows))) - 2))
+    return math.ceil(rows / unit) * unit
 
 
 def _half_of(score: float, rows: int) -> float:
@@ -207,12 +207,10 @@ def _find_whole_times(items: Sequence[AuditItem]) -> Iterator[AuditFinding]:
         return
     evaluations = {item.name: item.facts["evaluations"] for item in timed if "evaluations" in item.facts}
     counts = {fact.value for fact in evaluations.values() if isinstance(fact.value, int)}
-    if counts and counts != {0}:
-        shares = {item.name: share for item in timed if (share := _share_of_evaluations(item)) is not None}
-        share = (
-            f"about {format_share(max(shares.values()))} of the rows' work, if a forward pass is a third of it"
-            if shares
-            else ""
+    if len(counts) == 1 and counts != {0}:
+        shares = [share for item in timed if (share := _share_of_evaluations(item)) is not None]
+        by = (
+            f"about {format_share(max(shares))} of the rows' work, if a forward pass is a third of it" if shares else ""
         )
         yield AuditFinding(
             aspect="whole_time",
@@ -222,7 +220,7 @@ def _find_whole_times(items: Sequence[AuditItem]) -> Iterator[AuditFinding]:
             values={name: fact.text for name, fact in evaluations.items()},
             items=tuple(evaluations),
             why="evaluations and checkpoints take the same time in every item, so ratios of times are too close to 1",
-            by=share,
+            by=by,
             change="compare the time of the updates alone, after the first ones",
             affects=("time",),
         )
@@ -249,8 +247,9 @@ def _share_of_evaluations(item: AuditItem) -> float | None:
     facts = item.facts
     if not item.scored_rows or not {"evaluations", "updates", "rows_per_update"} <= set(facts):
         return None
-    numbers = [facts[name].value for name in ("evaluations", "updates", "rows_per_update")]
-    if not all(isinstance(number, int) for number in numbers):
+    values = [facts[name].value for name in ("evaluations", "updates", "rows_per_update")]
+    counts = [value for value in values if isinstance(value, int)]
+    if len(counts) < len(values):
         return None
-    scored = numbers[0] * item.scored_rows * _FORWARD
-    return scored / (scored + numbers[1] * numbers[2])
+    scored = counts[0] * item.scored_rows * _FORWARD
+    return scored / (scored + counts[1] * counts[2])

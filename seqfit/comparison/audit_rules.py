@@ -20,6 +20,7 @@ from seqfit.comparison.audits import (
     ONE_COPY,
     PER_GPU,
     PLANNED,
+    UNREAD,
     Affected,
     AuditFinding,
     AuditItem,
@@ -28,7 +29,7 @@ from seqfit.comparison.audits import (
     join_words,
     label_of,
 )
-from seqfit.comparison.script_facts import STATED_BY
+from seqfit.comparison.script_facts import ALWAYS_STATED, STATED_BY
 from seqfit.units import format_seconds
 
 _CAUSES_OF_TOKENS = {"data", "text", "lengths", "model", "seed", "trained_part", "test_data"}
@@ -41,6 +42,7 @@ class FactComparison:
     findings: list[AuditFinding] = field(default_factory=list)
     equal: list[str] = field(default_factory=list)
     intended: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    not_stated: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class _Values:
     keys: Mapping[str, str]  # item -> value, to be compared
     texts: Mapping[str, str]
     raw: Mapping[str, Any]
+    has_one_copy: bool
 
     @property
     def is_equal(self) -> bool:
@@ -64,7 +67,7 @@ class _Values:
         return "; ".join(f"{self.texts[names[0]]} in {join_names(names)}" for names in groups.values())
 
     def is_off(self, name: str) -> bool:
-        return self.raw[name] == self.aspect.without
+        return bool(self.raw[name] == self.aspect.without)
 
 
 def compare_facts(
@@ -79,10 +82,10 @@ def compare_facts(
     missing: dict[tuple[str, ...], list[Aspect]] = {}
     for aspect in ASPECTS:
         values = _collect(aspect, items)
-        lacking = tuple(
-            item.name for item in items if _lacks(item, aspect) or item.name in _of_unknown_gpus(aspect, items)
-        )
-        if lacking and values.keys and len(lacking) < len(items):
+        lacking = tuple(item.name for item in items if _lacks(item, aspect, values))
+        if not values.keys and aspect.name in set(STATED_BY) - set(ALWAYS_STATED):
+            found.not_stated += [aspect.label] if lacking else []
+        elif lacking and (values.keys or aspect.name in ALWAYS_STATED):
             missing.setdefault(lacking, []).append(aspect)
         if aspect.name == "tokenized" and differing & _CAUSES_OF_TOKENS:
             continue
@@ -99,12 +102,31 @@ def _collect(aspect: Aspect, items: Sequence[AuditItem]) -> _Values:
     known = {item.name: item.facts[aspect.name] for item in items if aspect.name in item.facts}
     if any(item.kind == "run" for item in items):
         known = {name: fact for name, fact in known.items() if fact.place != PLANNED}
-    keys = {name: json.dumps(fact.value, sort_keys=True, default=str) for name, fact in known.items()}
+    unread = {name: fact for name, fact in known.items() if fact.place == UNREAD}
+    if len(unread) < len(items) or len({str(fact.value) for fact in unread.values()}) > 1:
+        known = {name: fact for name, fact in known.items() if name not in unread}
+    keys = {name: _key_of(fact.value) for name, fact in known.items()}
     by_text: dict[str, set[str]] = {}
     for name, fact in known.items():
         by_text.setdefault(fact.text, set()).add(keys[name])
-    texts = {name: _distinguish(fact) if len(by_text[fact.text]) > 1 else fact.text for name, fact in known.items()}
-    return _Values(aspect, keys, texts, {name: fact.value for name, fact in known.items()})
+    texts: dict[str, str] = {}
+    for name, fact in known.items():  # of one value one text: a plan and a record may say it differently
+        same = next((texts[other] for other in texts if keys[other] == keys[name]), None)
+        texts[name] = same or (_distinguish(fact) if len(by_text[fact.text]) > 1 else fact.text)
+    return _Values(
+        aspect,
+        keys,
+        texts,
+        {name: fact.value for name, fact in known.items()},
+        any(fact.place == ONE_COPY for fact in known.values()),
+    )
+
+
+def _key_of(value: Any) -> str:
+    """2 epochs and 2.0 epochs are the same."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{float(value):.12g}"
+    return json.dumps(value, sort_keys=True, default=str)
 
 
 def _distinguish(fact: Fact) -> str:
@@ -116,18 +138,14 @@ def _distinguish(fact: Fact) -> str:
     )
 
 
-def _lacks(item: AuditItem, aspect: Aspect) -> bool:
+def _lacks(item: AuditItem, aspect: Aspect, values: _Values) -> bool:
     """A recipe leaves open what is planned, and that never changes what is learnt."""
-    is_stated = aspect.name in STATED_BY or aspect.name == "gpus"
-    return item.kind in ("script", "row") and is_stated and aspect.name not in item.facts
-
-
-def _of_unknown_gpus(aspect: Aspect, items: Sequence[AuditItem]) -> list[str]:
-    """Each GPU multiplies the rows of an update, but not those of an item with one copy of the model."""
-    places = {item.name: item.facts[aspect.name].place for item in items if aspect.name in item.facts}
-    if aspect.name != "rows_per_update" or ONE_COPY not in places.values():
-        return []
-    return [name for name, place in places.items() if place == PER_GPU]
+    if item.kind not in ("script", "row") or (aspect.name not in STATED_BY and aspect.name != "gpus"):
+        return False
+    fact = item.facts.get(aspect.name)
+    if fact is not None and fact.place == PER_GPU:  # each GPU multiplies it, but not that of one copy of the model
+        return values.has_one_copy
+    return item.name not in values.keys
 
 
 def _judge(
@@ -234,11 +252,8 @@ def _ratio(values: _Values) -> str:
         or values.aspect.name == "seed"
     ):
         return ""
-    return (
-        f"{max(numbers) / min(numbers):.3g} times as many"
-        if values.aspect.name != "learning_rate"
-        else (f"{max(numbers) / min(numbers):.3g} times as high")
-    )
+    what = "high" if values.aspect.name == "learning_rate" else "many"
+    return f"{max(numbers) / min(numbers):.3g} times as {what}"
 
 
 def _measure(values: _Values, items: Sequence[AuditItem]) -> str:

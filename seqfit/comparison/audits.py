@@ -34,6 +34,7 @@ Affected = Literal["scores", "time", "memory"]
 MEASURED = "measured"
 PER_GPU = "per GPU"  # of a Trainer that takes all GPUs that it sees
 ONE_COPY = "one copy"  # of the model, whatever the number of GPUs
+UNREAD = "unread"  # a script's expression: equal to itself, and unknown next to anything else
 PLANNED = "planned"  # left to the plan: it says nothing about a run
 LEVELS: tuple[Level, ...] = ("unequal", "unknown", "weak")  # the gravest first
 _SHOWN_NOTES = 4  # per item; the rest is counted
@@ -89,6 +90,7 @@ class Audit:
     is_guessed: bool  # whether `meant` was guessed from names
     findings: tuple[AuditFinding, ...]
     equal: tuple[str, ...]  # labels of the aspects that all items have, and that are equal
+    not_stated: tuple[str, ...]  # labels of those that no item states
     intended: Mapping[str, Mapping[str, str]]  # label of an aspect that differs as it is meant to -> item -> value
     verdict: str  # one sentence
 
@@ -113,6 +115,8 @@ def format_audit(audit: Audit, width: int) -> str:
             parts.append("\n\n".join([f"{title}:", *(_format_finding(one, width) for one in found)]))
     if audit.equal:
         parts.append(_wrap(f"Equal ({len(audit.equal)}): {', '.join(label_of(one) for one in audit.equal)}", width))
+    if audit.not_stated:
+        parts.append(_wrap(f"Not stated by any item: {', '.join(map(label_of, audit.not_stated))}", width))
     parts += [_wrap(note, width, "  ") for note in list_audit_notes(audit)]
     return "\n\n".join(parts)
 
@@ -189,8 +193,10 @@ def _format_finding(finding: AuditFinding, width: int) -> str:
 def _format_table(table: Table, width: int) -> str:
     from rich.console import Console
 
-    stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None, highlight=False, markup=False).print(to_rich(table))
+    stream, shown = io.StringIO(), to_rich(table)
+    for column in shown.columns:
+        column.overflow = "fold"  # a path has no spaces
+    Console(file=stream, width=width, color_system=None, highlight=False, markup=False).print(shown)
     return "\n".join(line.rstrip() for line in stream.getvalue().rstrip().splitlines())
 
 
@@ -208,6 +214,7 @@ def dump_audit(audit: Audit) -> dict[str, Any]:
         "is_guessed": audit.is_guessed,
         "findings": [asdict(finding) for finding in audit.findings],
         "equal": list(audit.equal),
+        "not_stated": list(audit.not_stated),
         "intended": {label: dict(values) for label, values in audit.intended.items()},
         "items": [
             {

@@ -75,7 +75,13 @@ def expand_table(table: Mapping[str, Any], path: Path) -> Iterator[tuple[dict[st
         own = {key: one.value_of(name) for key, one in conditions.items()}
         arguments = common | {key: value for key, value in own.items() if value is not None}
         arguments |= stated.get("arguments", {}) | _mapping(row, "arguments", path)
-        yield {**shared, **stated, **row, "arguments": arguments}, unchecked or None
+        yield {**shared, **stated, **row, **_find_files(row, path.parent), "arguments": arguments}, unchecked or None
+
+
+def _find_files(row: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """A script or recipe next to the table."""
+    named = {key: row[key] for key in ("script", "recipe") if isinstance(row.get(key), str)}
+    return {key: str(folder / name) for key, name in named.items() if (folder / name).is_file()}
 
 
 def _mapping(values: Mapping[str, Any], name: str, place: object) -> dict[str, Any]:
@@ -105,7 +111,8 @@ class PublishedRow:
 
 def read_row(row: Mapping[str, Any], place: str) -> PublishedRow:
     name = str(row.get("name") or row.get("model") or "item")
-    data = row.get("data") if isinstance(row.get("data"), Mapping) else {}
+    said = row.get("data")
+    data: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
     _check_counts(name, data, place)
     arguments = _mapping(row, "arguments", place)
     is_naive = bool(arguments.pop("parallelize", False)) or arguments.get("device_map") is not None

@@ -17,6 +17,7 @@ from seqfit.comparison.script_facts import (
     Counts,
     describe_regularisation,
     describe_trained,
+    format_passes,
     name_model,
     read_source_facts,
 )
@@ -117,7 +118,7 @@ def _read_length(recipe: Recipe, counts: Counts) -> dict[str, Fact]:
         size = rows or f"{train.batch_tokens} tokens"
         facts = {"updates": Fact(f"{passes:g}/{size}", f"{passes:g} epochs in batches of {size}")}
     if passes is not None:
-        facts["passes"] = Fact(round(passes, 2), f"{passes:.3g} epochs")
+        facts["passes"] = Fact(round(passes, 2), format_passes(passes))
     total, every = facts["updates"].value, recipe.eval.every_steps or per_epoch
     if train.steps is None and recipe.eval.every_steps is None:
         count = math.ceil(train.passes)
@@ -216,7 +217,9 @@ def read_run(run: Run, name: str) -> AuditItem:
     steps, notes = _scan(run, files.STEPS)
     evaluations, more = _scan(run, files.EVALUATIONS)
     events, last = _scan(run, files.EVENTS)
-    facts |= _read_steps(steps) | _read_manifest(manifest) | _read_recovery(run, events)
+    facts |= _read_steps(steps) | _read_manifest(manifest)
+    if (run.path / files.EVENTS).is_file() or run.status != "finished":
+        facts |= _read_recovery(run, events)
     during = [one for one in evaluations if one["step"] and one["split"] == "validation"]
     if during:
         facts["evaluations"] = Fact(len(during), f"{len(during)} of {during[-1].get('rows')} rows")
@@ -243,8 +246,10 @@ def read_run(run: Run, name: str) -> AuditItem:
 
 
 def _scan(run: Run, name: str) -> tuple[list[dict[str, Any]], list[str]]:
-    found = RecordFile(run.path / name).scanned
-    return found.records, list(found.gaps)
+    path = run.path / name
+    found = RecordFile(path).scanned
+    missing = [f"there is no {name}"] if name != files.EVALUATIONS and not path.is_file() else []
+    return found.records, [*missing, *found.gaps]
 
 
 def _read_strategy(run: Run) -> Strategy:
@@ -269,7 +274,7 @@ def _read_steps(steps: Sequence[Mapping[str, Any]]) -> dict[str, Fact]:
         typical = statistics.median_high(pieces)
         facts["accumulation"] = Fact(typical, str(typical), MEASURED)
     if isinstance(passes, int | float):
-        facts["passes"] = Fact(round(passes, 2), f"{passes:.3g} epochs", MEASURED)
+        facts["passes"] = Fact(round(passes, 2), format_passes(passes), MEASURED)
     return facts
 
 

@@ -1,7 +1,7 @@
 """What a Trainer script or its arguments state, as facts for an audit: what transformers would do with them.
 
-In: a `Conversion`. Out: facts by aspect. A setting that is known only when the script runs has no fact: it is unknown,
-and never taken to be the default.
+In: a `Conversion`. Out: facts by aspect. A setting that is known only when the script runs is never taken to be the
+default: its fact is the expression, which is compared with nothing but itself.
 
     per_device_train_batch_size=32                    micro_batch 32
     gradient_accumulation_steps=True        ->        accumulation 1       rows_per_update 32
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqfit.comparison.audits import ONE_COPY, PER_GPU, Fact
+from seqfit.comparison.audits import ONE_COPY, PER_GPU, UNREAD, Fact
 from seqfit.conversion import Conversion
 from seqfit.model_configs import find_known_model
 from seqfit.units import format_number
@@ -49,14 +49,20 @@ STATED_BY = {
     "text": ("source_prefix", "text_column", "summary_column"),
     "test_data": ("validation_file", "test_file", "max_eval_samples", "max_predict_samples"),
     "evaluation": ("num_beams", "generation_num_beams", "generation_max_length", "val_max_target_length"),
-    "evaluations": ("eval_strategy", "evaluation_strategy", "eval_steps"),
+    "evaluations": ("eval_strategy", "evaluation_strategy", "eval_steps", "num_train_epochs", "max_steps"),
     "model": ("model_name_or_path",),
     "attention": ("attn_implementation", "torch_compile"),
     "loader": ("dataloader_num_workers",),
     "trained_part": ("lora_r", "freeze_encoder", "freeze_embeds"),
     "layout": ("deepspeed", "fsdp"),
 }
-_OF_ARGUMENTS = (  # what TrainingArguments alone decide
+_COUNTS = ("per_device_train_batch_size", "per_gpu_train_batch_size", "gradient_accumulation_steps")
+_NUMBERS = (
+    *("num_train_epochs", "max_steps", "learning_rate", "warmup_steps", "warmup_ratio", "weight_decay"),
+    *("max_grad_norm", "label_smoothing_factor", "dataloader_num_workers", "eval_steps", "logging_steps", "seed"),
+    *("generation_num_beams", "num_beams"),
+)
+ALWAYS_STATED = (  # what TrainingArguments alone decide
     *("accumulation", "rows_per_update", "micro_batch", "updates", "passes", "learning_rate", "schedule", "optimizer"),
     *("regularisation", "precision", "checkpointing", "seed", "evaluations", "loader"),
 )
@@ -75,18 +81,22 @@ def read_script_facts(
     conversion: Conversion, counts: Counts, gpus: int | None = None, *, is_script: bool = True
 ) -> dict[str, Fact]:
     """`gpus`: where somebody else says how many there were. Arguments without their script leave some things open."""
-    script, given = conversion.script, conversion.script.arguments
+    script, given, wrong = conversion.script, dict(conversion.script.arguments), _find_wrong(conversion)
+    unread = {**script.unread, **wrong}
+    for name in wrong:
+        given.pop(name)
+    sizes = [size if _is_count(size) else 1 for size in (script.per_device_examples, script.accumulation)]
     count = gpus or script.processes or script.visible_gpus
     is_naive = script.naive_pipeline
     copies = 1 if is_naive else count or 1
-    rows = script.per_device_examples * script.accumulation * copies
-    product = f"{script.per_device_examples} x {script.accumulation}"
+    rows = sizes[0] * sizes[1] * copies
+    product = f"{sizes[0]} x {sizes[1]}"
     per_gpu = ", on each GPU" if count is None else f" x {format_number(copies, 'GPU')}"
     product += ", one copy of the model" if is_naive else per_gpu
-    length = _read_length(given, counts.train, script.per_device_examples * copies, script.accumulation)
+    length = _read_length(given, counts.train, sizes[0] * copies, sizes[1])
     facts = {
-        "accumulation": Fact(script.accumulation, str(script.accumulation)),
-        "micro_batch": Fact(script.per_device_examples, str(script.per_device_examples)),
+        "accumulation": Fact(sizes[1], str(sizes[1])),
+        "micro_batch": Fact(sizes[0], str(sizes[0])),
         "rows_per_update": Fact(rows, f"{rows} ({product})", "" if count else ONE_COPY if is_naive else PER_GPU),
         **length,
         "learning_rate": Fact(given.get("learning_rate", 5e-5), f"{given.get('learning_rate', 5e-5):g}"),
@@ -99,20 +109,22 @@ def read_script_facts(
         "lengths": _fact(f"source {script.max_source_tokens or 'any'}, target {script.max_target_tokens or 'any'}"),
         "seed": Fact(given.get("seed", 42), str(given.get("seed", 42))),
         "evaluation": _fact(_describe_evaluation(given)),
-        **_read_evaluations(given, counts.train, rows),
+        **_read_evaluations(given, None if set(unread) & set(_COUNTS) else counts.train, rows),
         "attention": _fact(_describe_kernels(script.attention, given)),
         "loader": _fact(f"{format_number(int(given.get('dataloader_num_workers', 0)), 'worker')}"),
         "trained_part": _fact(_describe_trained(conversion)),
         "program": _fact(TRAINER),
-        "loss_scale": _read_loss_scale(conversion),
+        "loss_scale": _read_loss_scale(conversion, sizes[1]),
     }
     facts |= _read_recipe(conversion.recipe)
     if count is not None:
         facts["gpus"] = Fact(count, str(count))
     if count is not None or script.naive_pipeline or script.sharding:
         facts["layout"] = _fact("one GPU" if count == 1 else _name_layout(conversion))
-    hidden = {aspect for aspect, names in STATED_BY.items() if set(names) & set(script.unread)}
-    hidden |= set(_OF_ARGUMENTS) if script.hides_arguments else set()
+    for aspect, names in STATED_BY.items():
+        if said := [unread[name] for name in names if name in unread]:
+            facts[aspect] = Fact(said, ", ".join(said), UNREAD)
+    hidden = set(ALWAYS_STATED) if script.hides_arguments else set()
     if not is_script:
         hidden |= {aspect for aspect in _OF_SCRIPTS if not set(STATED_BY[aspect]) & set(given)}
     return {aspect: fact for aspect, fact in facts.items() if aspect not in hidden}
@@ -122,8 +134,19 @@ def _fact(text: str) -> Fact:
     return Fact(text, text)
 
 
-def _read_loss_scale(conversion: Conversion) -> Fact:
-    pieces = conversion.script.accumulation
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value > 0
+
+
+def _find_wrong(conversion: Conversion) -> dict[str, str]:
+    """Values that no Trainer could compute with, or that it gets from elsewhere, such as DeepSpeed's 'auto'."""
+    given = conversion.script.arguments
+    numbers = {name: given[name] for name in _NUMBERS if not isinstance(given.get(name, 0), int | float)}
+    counts = {name: given[name] for name in _COUNTS if name in given and not _is_count(given[name])}
+    return {name: f"{name}={value}" for name, value in {**numbers, **counts}.items()}
+
+
+def _read_loss_scale(conversion: Conversion, pieces: int) -> Fact:
     if pieces == 1 or conversion.script.before_5:
         return Fact(1, "1")
     return Fact(pieces, f"{pieces} with transformers 5")
@@ -136,9 +159,9 @@ def _read_length(given: Mapping[str, Any], rows: int | None, rows_per_batch: int
         facts = {"updates": Fact(steps, f"{steps:,}")}
         if rows:
             passes = steps * rows_per_batch * accumulation / rows
-            facts["passes"] = Fact(round(passes, 2), f"{passes:.3g} epochs")
+            facts["passes"] = Fact(round(passes, 2), format_passes(passes))
         return facts
-    facts = {"passes": Fact(float(epochs), f"{epochs:g} epochs")}
+    facts = {"passes": Fact(float(epochs), format_passes(epochs))}
     if rows:
         per_epoch = math.ceil(math.ceil(rows / rows_per_batch) / accumulation)
         updates = math.ceil(epochs * per_epoch)
@@ -147,6 +170,10 @@ def _read_length(given: Mapping[str, Any], rows: int | None, rows_per_batch: int
         each = rows_per_batch * accumulation
         facts["updates"] = Fact(f"{epochs:g}/{each}", f"{epochs:g} epochs in batches of {each}")
     return facts
+
+
+def format_passes(passes: float) -> str:
+    return f"{passes:.3g} epoch{'' if passes == 1 else 's'}"
 
 
 def _describe_schedule(given: Mapping[str, Any], updates: object) -> str:

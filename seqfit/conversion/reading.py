@@ -68,7 +68,7 @@ class ScriptSettings:
     arguments: Mapping[str, Any] = field(
         default_factory=dict, compare=False
     )  # all that is known, by the Trainer's name
-    unread: tuple[str, ...] = ()  # arguments that are given, and known only when the script runs
+    unread: Mapping[str, str] = field(default_factory=dict, compare=False)  # known only when it runs: what it says
     hides_arguments: bool = False  # some of the Trainer's arguments are not in the script
 
 

@@ -48,14 +48,19 @@ def describe_script(reading: ScriptReading, name: str) -> ScriptSettings:
         or given.get("train_sampling_strategy") == "group_by_length",
         before_5=next(iter(older), reading.before_5),
         arguments=given,
-        unread=list_unread(reading),
+        unread=find_unread(reading),
         hides_arguments=reading.hides_arguments,
     )
 
 
-def list_unread(reading: ScriptReading) -> tuple[str, ...]:
-    names = dict.fromkeys(one.what.partition("=")[0].removeprefix("--") for one in reading.unread)
-    return tuple(name for name in names if not reading.has(name) and trainer_names.find_argument(name) is not None)
+def find_unread(reading: ScriptReading) -> dict[str, str]:
+    """Argument -> the script's own text."""
+    said = {one.what.partition("=")[0].removeprefix("--"): one.what for one in reversed(reading.unread)}
+    return {
+        name: what
+        for name, what in said.items()
+        if not reading.has(name) and trainer_names.find_argument(name) is not None
+    }
 
 
 def as_number(setting: Setting) -> Setting:

@@ -106,5 +106,6 @@ def _show_items(audit: audits.Audit) -> Html:
     notes = audits.list_audit_notes(audit)
     folded = [disclosure("All settings", table(["setting", *names], rows))]
     folded += [disclosure("Not read, or assumed", bullets(notes))] if notes else []
-    equal = ", ".join(map(audits.label_of, audit.equal))
-    return section(f"Equal: {len(audit.equal)} settings", *folded, note=f"{equal}." if equal else "")
+    lines = {"": audit.equal, "Not stated by any item: ": audit.not_stated}
+    note = " ".join(f"{start}{', '.join(map(audits.label_of, labels))}." for start, labels in lines.items() if labels)
+    return section(f"Equal: {len(audit.equal)} settings", *folded, note=note)

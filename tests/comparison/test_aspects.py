@@ -14,6 +14,7 @@ from seqfit.errors import RecipeError
     [
         ("baseline", set()),
         ("vanilla", set()),
+        ("pipeline_train_summ", set()),
         ("demo-20260102-030405", set()),
         ("fp16", {"precision"}),
         ("fp16+recompute", {"precision", "checkpointing"}),

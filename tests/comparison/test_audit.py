@@ -182,6 +182,23 @@ def test_a_setting_known_only_when_the_script_runs_is_not_known(tmp_path: Path) 
     assert found.verdict.startswith("Not known whether it is fair: precision of other")
 
 
+def test_what_no_script_shows_is_not_known_either(tmp_path: Path) -> None:
+    same = audit([write_t5(tmp_path, "a", "fp16=has_gpu()"), write_t5(tmp_path, "b", "fp16=has_gpu()")])
+    assert same.is_fair  # the same expression
+    assert next(item for item in same.items if item.name == "a").facts["precision"].text == "fp16=has_gpu()"
+    other = audit([write_t5(tmp_path, "a", "fp16=has_gpu()"), write_t5(tmp_path, "b", "fp16=is_new(gpu)")])
+    assert find(other, "unknown").what == "a and b: precision is not stated"
+    hidden = audit([write_t5(tmp_path, "a", "**read_options()"), write_t5(tmp_path, "b", "**read_options()")])
+    assert "learning rate" in find(hidden, "unknown").what
+    assert not hidden.is_fair
+
+
+def test_what_no_row_states_is_listed_and_not_called_equal() -> None:
+    found = audit(classic_rows())
+    assert {"padding", "maximum lengths"} <= set(found.not_stated)
+    assert not set(found.not_stated) & set(found.equal)
+
+
 def test_lengths_and_padding_of_scripts(tmp_path: Path) -> None:
     found = audit(
         [write_t5(tmp_path, "baseline"), write_t5(tmp_path, "ours", padding='"longest"', length=512, model="t5-large")]
@@ -218,6 +235,14 @@ def test_recipes_of_local_files_have_their_rows_counted(tmp_path: Path) -> None:
     assert base.facts["updates"].value == 16  # 80 of 100 rows in batches of 10, twice
     assert base.scored_rows == 10
     assert find(found, "test_rows").what.startswith("10 rows are scored")
+
+
+def test_a_number_is_equal_however_it_is_written() -> None:
+    rows = [
+        {"name": name, "arguments": {"num_train_epochs": epochs, "learning_rate": rate}}
+        for name, epochs, rate in (("a", 2, "1e-4"), ("b", 2.0, 0.0001))
+    ]
+    assert audit(rows).is_fair
 
 
 def test_the_same_name_in_two_folders(tmp_path: Path) -> None:
@@ -258,6 +283,14 @@ def test_runs_are_compared_by_what_they_recorded(tmp_path: Path) -> None:
     assert "OOM, retrying" in find(found, "recovery").values["third"]
     assert find(found, "test_rows").values["second"] == "accuracy 94 ± 4.7"
     assert {one.aspect for one in found.of_level("weak")} == {"test_rows", "one_seed"}
+
+
+def test_a_run_without_its_events_says_so(tmp_path: Path) -> None:
+    first, second = make_run(tmp_path, "first", events=[("plan", "planned")]), make_run(tmp_path, "second")
+    (Path(second) / files.EVENTS).unlink()
+    found = audit([first, second])
+    assert found.items[1].notes == ("there is no events.jsonl",)
+    assert "what happened during the run" not in found.equal
 
 
 def test_a_run_and_its_recipe_agree(tmp_path: Path) -> None:

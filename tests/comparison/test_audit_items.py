@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from seqfit.comparison.audit_items import read_items
-from seqfit.comparison.audits import AuditItem
+from seqfit.comparison.audits import UNREAD, AuditItem, Fact
 from seqfit.errors import RecipeError
 from seqfit.yaml_text import write_yaml
 
@@ -97,10 +97,40 @@ def test_a_table_with_a_mistake(changes: dict[str, Any], message: str, tmp_path:
     assert caught.value.change
 
 
+def test_scripts_and_recipes_of_a_table_are_next_to_it(tmp_path: Path) -> None:
+    (tmp_path / "args.json").write_text('{"learning_rate": 1e-4, "max_steps": 70}')
+    (tmp_path / "mine.yaml").write_text("extends: demo\ntrain: {steps: 60, schedule: {warmup_steps: 6}}\n")
+    rows: list[dict[str, Any]] = [
+        {"name": "theirs", "script": "args.json", "seconds": 3},
+        {"name": "ours", "recipe": "mine.yaml", "overrides": ["train.learning_rate=1e-3"]},
+    ]
+    items = {item.name: item for item in read_items([write_table(tmp_path, {"rows": rows})])}
+    assert {name: item.facts["updates"].value for name, item in items.items()} == {"theirs": 70, "ours": 60}
+    assert items["ours"].facts["learning_rate"].value == 1e-3
+    assert items["theirs"].figures == {"seconds": 3.0}
+
+
 def test_a_misspelt_argument_is_listed() -> None:
     rows = [{"name": "a", "arguments": {"leaning_rate": 1e-4, "seed": 3}}]
     note = "leaning_rate is not an argument of the Trainer, and is not compared. Did you mean 'learning_rate'?"
     assert note in read_items(rows)[0].notes
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "aspect"),
+    [
+        ("per_device_train_batch_size", "auto", "rows_per_update"),
+        ("gradient_accumulation_steps", 0, "updates"),
+        ("num_train_epochs", "five", "passes"),
+        ("learning_rate", [1], "learning_rate"),
+        ("warmup_steps", "many", "schedule"),
+        ("eval_steps", "often", "evaluations"),
+    ],
+)
+def test_a_value_that_no_trainer_computes_with_is_no_default(name: str, value: object, aspect: str) -> None:
+    items = read_items([{"name": "a", "arguments": {"seed": 3, name: value}}, {"name": "b", "arguments": {"seed": 3}}])
+    assert items[0].facts[aspect] == Fact([f"{name}={value}"], f"{name}={value}", UNREAD)
+    assert items[1].facts[aspect].place != UNREAD
 
 
 def test_what_is_no_item(tmp_path: Path) -> None:

@@ -119,12 +119,12 @@ def test_a_mapping_of_arguments_is_read_like_a_file_of_them(tmp_path: Path) -> N
         script = convert(given).script
         assert (script.accumulation, script.per_device_examples, script.precision) == (1, 32, "fp16")
         assert script.arguments["gradient_accumulation_steps"] == 1
-        assert script.unread == ()
+        assert script.unread == {}
 
 
 def test_arguments_known_only_when_the_script_runs_are_listed(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT.format(**{**PARTS, "args": "fp16=has_gpu(), seed=3"}))
     script = convert(tmp_path / "train.py").script
-    assert (script.unread, script.arguments["seed"], script.hides_arguments) == (("fp16",), 3, False)
+    assert (script.unread, script.arguments["seed"], script.hides_arguments) == ({"fp16": "fp16=has_gpu()"}, 3, False)
     (tmp_path / "train.py").write_text(SCRIPT.format(**{**PARTS, "args": "**read_options()"}))
     assert convert(tmp_path / "train.py").script.hides_arguments
