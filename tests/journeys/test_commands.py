@@ -19,6 +19,7 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
     "look": [
         ("seqfit ls", r"demo"),
         ("seqfit cp demo mine.yaml", r"mine\.yaml"),
+        ("seqfit new pairs.csv", r"(?s)nothing is asked.*recipe: pairs\.yaml"),
         ("seqfit show demo", r"batch_examples: 32"),
         ("seqfit validate demo", r"demo"),
         ("seqfit schema", r'"properties"'),
@@ -72,7 +73,12 @@ def people(installed: Path, trained: Path, tmp_path_factory: pytest.TempPathFact
         if group not in known:
             known[group] = Person(tmp_path_factory.mktemp("defaults") / group, installed)
             copy_run(trained, known[group].folder / "runs" / "demo")
-            if group != "look":
+            if group == "look":
+                lines = (
+                    f"Where is the house number {n} of the street?,It is at the end of road {n}." for n in range(40)
+                )
+                (known[group].folder / "pairs.csv").write_text("\n".join(["question,answer", *lines]) + "\n")
+            else:
                 (known[group].folder / "mine.yaml").write_text(MINE)
         return known[group]
 

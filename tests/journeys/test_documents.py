@@ -74,8 +74,18 @@ def _prepare_readme(person: Person, belongings: dict[str, str]) -> None:
 
 
 def _write_my_csv(person: Person, belongings: dict[str, str]) -> None:
-    rows = [f"{n},Where is item {n}?,Item {n} is in box {n % 9}.,box {n % 9}" for n in range(60)]
+    rows = [
+        f"{n},Where is the item {n} of the list?,The item {n} is in the box {n % 9}.,box {n % 9}" for n in range(60)
+    ]
     (person.folder / "my.csv").write_text("\n".join(["id,question,context,answer", *rows]) + "\n")
+
+
+def _prepare_guide(person: Person, belongings: dict[str, str]) -> None:
+    _write_my_csv(person, belongings)
+    cached = person.home / ".cache" / "huggingface" / "hub" / "models--google--flan-t5-small"  # as downloaded before
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("d7d2")
+    shutil.copytree(belongings["t5"], cached / "snapshots" / "d7d2")
 
 
 def _prepare_cluster(person: Person, belongings: dict[str, str]) -> None:
@@ -158,7 +168,7 @@ PREPARATIONS: dict[str, Prepare] = {
     "README.md": _prepare_readme,
     "docs/cluster.md": _prepare_cluster,
     "docs/comparing.md": _prepare_comparing,
-    "docs/guide.md": _write_my_csv,
+    "docs/guide.md": _prepare_guide,
     "docs/parallel.md": _prepare_parallel,
     "docs/planning.md": _prepare_planning,
     "docs/reliability.md": _prepare_reliability,
