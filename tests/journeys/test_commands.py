@@ -30,6 +30,7 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
         ("seqfit plan demo", r"MiB|GiB"),
         ("seqfit plan flan-t5-small --gpu t4 --batch 2 --source-tokens 32 --target-tokens 8", r"(?m)^Fits: .*GiB"),
         ("seqfit plan --compare runs/demo", r"(?s)predicted +measured +ratio.*runs/demo"),
+        ("seqfit audit runs/demo demo", r"(?s)Not a fair comparison: .*number of optimizer updates"),
         ("seqfit calibration", r"nothing is known|time over"),
         ("seqfit scale demo", r"single +1 +measured"),  # and ddp, where there are two cores
         ("seqfit prefetch demo", r"demo"),
