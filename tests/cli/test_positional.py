@@ -13,7 +13,20 @@ RECIPES = ("validate", "show", "profile", "scale", "compare", "prefetch", "submi
 DATA = ("data", "train", "plan")
 RUNS = ("evaluate", "predict", "report", "status", "logs", "cancel")
 # track takes runs, and needs --to
-NO_SUCH_WORD = {"new", "ls", "cp", "schema", "doctor", "trim", "convert", "track", "calibration"}
+NO_SUCH_WORD = {
+    "new",
+    "audit",
+    "export",
+    "study",
+    "ls",
+    "cp",
+    "schema",
+    "doctor",
+    "trim",
+    "convert",
+    "track",
+    "calibration",
+}
 
 
 @pytest.fixture(autouse=True)
