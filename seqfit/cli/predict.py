@@ -44,20 +44,22 @@ def command(
     """
     check_runs([run], "predict", "model")
     from seqfit.errors import DataError
-    from seqfit.evaluation import Predictor, rows_from_bytes, rows_from_fields, rows_from_file
+    from seqfit.evaluation import Predictor, rows
     from seqfit.paths import require_file
 
     if fields and file is not None:
         raise DataError("--file and COLUMN=TEXT are both given", "rows come from one of them", "Omit one")
     if file is not None:
         require_file(file, "--file")  # before torch loads the model
-    given = rows_from_fields(fields) if fields else None
+    given = rows.rows_from_fields(fields) if fields else None
     predictor = Predictor(run)
     if given is not None:
-        rows = iter(given)
+        incoming = iter(given)
     else:
-        rows = rows_from_bytes(sys.stdin.buffer) if file is None else rows_from_file(file, predictor.columns)
-    while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+        incoming = (
+            rows.rows_from_bytes(sys.stdin.buffer) if file is None else rows.rows_from_file(file, predictor.columns)
+        )
+    while some := list(itertools.islice(incoming, _ROWS_AT_ONCE)):
         for row, prediction in zip(some, predictor.predict(some), strict=True):
             text = prediction.replace("\n", " ")
             if as_json:

@@ -1,4 +1,6 @@
+from seqfit.evaluation import paired as paired
 from seqfit.evaluation import passes as passes
+from seqfit.evaluation import rows as rows
 from seqfit.evaluation.evaluate import Predictor as Predictor
 from seqfit.evaluation.evaluate import predict as predict
 from seqfit.evaluation.generator import Generated as Generated
@@ -7,11 +9,8 @@ from seqfit.evaluation.generator import Threshold as Threshold
 from seqfit.evaluation.generator import adjust_threshold as adjust_threshold
 from seqfit.evaluation.generator import explain_fallback as explain_fallback
 from seqfit.evaluation.generator import generate_split as generate_split
-from seqfit.evaluation.rows import rows_from_bytes as rows_from_bytes
-from seqfit.evaluation.rows import rows_from_fields as rows_from_fields
-from seqfit.evaluation.rows import rows_from_file as rows_from_file
+from seqfit.evaluation.predictions import choose_metrics as choose_metrics
 from seqfit.evaluation.scoring import SplitScores as SplitScores
-from seqfit.evaluation.scoring import choose_metrics as choose_metrics
 from seqfit.evaluation.scoring import score_generated as score_generated
 from seqfit.evaluation.scoring import score_split as score_split
 from seqfit.evaluation.scoring import spread_over_rows as spread_over_rows

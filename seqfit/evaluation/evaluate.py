@@ -17,8 +17,10 @@ import numpy as np
 
 from seqfit.data import prepare_data
 from seqfit.errors import DataError, ModelError
+from seqfit.evaluation.analysis import analyse
 from seqfit.evaluation.generator import DEFAULT_THRESHOLD, Generator, generate_sources
-from seqfit.evaluation.scoring import SplitScores, choose_metrics, score_split
+from seqfit.evaluation.predictions import choose_metrics
+from seqfit.evaluation.scoring import SplitScores, list_limits, score_split
 from seqfit.evaluation.start import set_start
 from seqfit.inspection import Data, replace_data
 from seqfit.model import Checkpoint, GenerationMetadata, build_text_encoder, load_model, load_tokenizer
@@ -175,7 +177,9 @@ def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, e
     step, scores = checkpoint.metadata.step, result.scores.values
     writer = RunWriter(run.path)
     writer.evaluation(
-        records.EvaluationRecord(step, split, result.loss, scores, result.rows, result.seconds, time.time())
+        records.EvaluationRecord(
+            step, split, result.loss, scores, result.rows, result.seconds, time.time(), result.list_intervals()
+        )
     )
     known = {event["data"].get("note") for event in run.events() if event["kind"] == EventKind.DATA}
     for note in events:
@@ -208,8 +212,11 @@ def _to_report(
         "rows": result.rows,
         "seconds": round(result.seconds, 3),
         "metrics": metrics,
+        "intervals": result.list_intervals(),
         "signatures": result.scores.signatures,
         "absent": absent,
         "by_source": {title: scores.values for title, scores in result.by_source.items()},
+        "intervals_by_source": {title: list_limits(found) for title, found in result.intervals_by_source.items()},
+        **analyse(recipe.task, result.predictions),
         "predictions": result.predictions,
     }

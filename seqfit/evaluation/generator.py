@@ -63,6 +63,7 @@ class Generated:
     loss_sum: float
     terms: int  # target tokens or examples in the sum
     probabilities: list[list[float]] | None = None  # multilabel: of each label, in the order of the rows
+    confidences: list[float] | None = None  # of each text, 0 to 1, where the model gives one
 
     @property
     def loss(self) -> float | None:
@@ -133,7 +134,8 @@ def generate_split(
     if progress is not None:
         progress(total, total)
     probabilities = [queue.probabilities[row] for row in rows.tolist()] if queue.probabilities else None
-    return Generated([queue.texts[row] for row in rows.tolist()], queue.loss_sum(), terms, probabilities)
+    confidences = [queue.confidences[row] for row in rows.tolist()] if queue.confidences else None
+    return Generated([queue.texts[row] for row in rows.tolist()], queue.loss_sum(), terms, probabilities, confidences)
 
 
 def generate_sources(
@@ -212,6 +214,7 @@ class _GenerationQueue:
         self._losses: list[torch.Tensor] = []
         self.texts: dict[int, str] = {}
         self.probabilities: dict[int, list[float]] = {}  # multilabel
+        self.confidences: dict[int, float] = {}  # of rows whose text has one
 
     def add(self, piece: _Piece) -> None:
         """Generate for a piece, or queue it."""
@@ -247,7 +250,9 @@ class _LabelQueue(_GenerationQueue):
                 texts = head.write_labels(probabilities, self._generator.threshold)
                 self.probabilities.update(zip(rows, probabilities, strict=True))
             case _:
-                texts = [head.labels[index] for index in logits_BC.argmax(-1).tolist()]
+                highest_B, indices_B = logits_BC.softmax(-1).max(-1)
+                texts = [head.labels[index] for index in indices_B.tolist()]
+                self.confidences.update(zip(rows, highest_B.tolist(), strict=True))
         self.texts.update(zip(rows, texts, strict=True))
 
 

@@ -1,7 +1,6 @@
-from seqfit.metrics.classes import OTHER as OTHER
-from seqfit.metrics.classes import score_classes as score_classes
-from seqfit.metrics.confidences import find_no_answer_threshold as find_no_answer_threshold
-from seqfit.metrics.confidences import measure_calibration as measure_calibration
+from seqfit.metrics import classes as classes
+from seqfit.metrics import confidences as confidences
+from seqfit.metrics import resampling as resampling
 from seqfit.metrics.registry import IN_OWN_UNIT as IN_OWN_UNIT
 from seqfit.metrics.registry import available_scores as available_scores
 from seqfit.metrics.registry import find_metric_mistakes as find_metric_mistakes
@@ -9,9 +8,7 @@ from seqfit.metrics.registry import format_score as format_score
 from seqfit.metrics.registry import higher_is_better as higher_is_better
 from seqfit.metrics.registry import known_metrics as known_metrics
 from seqfit.metrics.registry import metric_of_score as metric_of_score
+from seqfit.metrics.registry import row_scores_of as row_scores_of
 from seqfit.metrics.registry import score as score
 from seqfit.metrics.registry import scores_of as scores_of
-from seqfit.metrics.resampling import compare_systems as compare_systems
-from seqfit.metrics.resampling import find_intervals as find_intervals
-from seqfit.metrics.resampling import score_rows as score_rows
 from seqfit.metrics.scores import Scores as Scores

@@ -31,12 +31,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from statistics import correlation, fmean
 
 import numpy as np
+from numpy.typing import NDArray
 
-from seqfit.metrics.resampling import Floats, Resampler, divide, sum_rows
+from seqfit.metrics.resampling import Floats, Resampler, RowSums, divide
 from seqfit.metrics.scores import Pairs, Scores, mean_percent, score_means
 
 Labels = frozenset[str]
@@ -65,7 +67,7 @@ def score_micro_f1(pairs: Pairs) -> Scores:
     if total == 0:
         return Scores(absent={"micro_f1": "no row has a label, in references or predictions"})
     rows = [(len(a & b), len(a) + len(b)) for a, b in zip(wanted, predicted, strict=True)]
-    resampler = sum_rows(np.array(rows, dtype=np.float64), lambda sums: {"micro_f1": 200 * divide(*sums.T)})
+    resampler = RowSums(np.array(rows, dtype=np.float64), lambda sums: {"micro_f1": 200 * divide(*sums.T)})
     return Scores({"micro_f1": 200 * sum(hits for hits, _ in rows) / total}, resamplers=(resampler,))
 
 
@@ -117,7 +119,7 @@ def _resample_macro_f1(
             * divide(np.divide(hits, times, where=times > 0, out=np.zeros_like(hits)).sum(1), (times > 0).sum(1) * 1.0)
         }
 
-    return (sum_rows(columns, finish),)
+    return (RowSums(columns, finish),)
 
 
 def read_labels(pairs: Pairs) -> tuple[list[Labels], list[Labels]]:
@@ -182,30 +184,39 @@ def score_regression(pairs: Pairs) -> Scores:
         values |= correlations
     kept = {name: values[name] for name in REGRESSION_SCORES if name in values}
     signatures = {"regression": "regression|unparsable:at-mean"}
-    return Scores(kept, signatures, absent, (_resample_regression(targets, said),))
-
-
-def _resample_regression(targets: Sequence[float], said: Sequence[float | None]) -> Resampler:
-    wanted = np.array(targets, dtype=np.float64)
-    is_number = np.array([value is not None for value in said])
     given = np.array([0.0 if value is None else value for value in said])
-    errors = np.where(is_number, given - wanted, 0.0)
+    is_number = np.array([value is not None for value in said])
+    resampler = _RegressionRows(np.array(targets, dtype=np.float64), given, is_number)
+    return Scores(kept, signatures, absent, (resampler,))
 
-    def resample(counts: Floats) -> dict[str, Floats]:
-        known = counts * is_number
+
+@dataclass(frozen=True)
+class _RegressionRows:
+    wanted: Floats
+    given: Floats  # 0 where the prediction is not a number
+    is_number: NDArray[np.bool_]
+
+    def __call__(self, counts: Floats) -> dict[str, Floats]:
+        known = counts * self.is_number
         total = known.sum(1)
-        ranks, known_ranks = _rank_drawn(wanted, counts), _rank_drawn(given, known)
+        errors = np.where(self.is_number, self.given - self.wanted, 0.0)
+        x, y = (np.broadcast_to(values, counts.shape) for values in (self.wanted, self.given))
+        x_ranks, y_ranks = _rank_drawn(self.wanted, counts), _rank_drawn(self.given, known)
         return {
-            "pearson": _correlate_drawn(
-                np.broadcast_to(wanted, counts.shape), np.broadcast_to(given, counts.shape), counts, known
-            ),
-            "spearman": _correlate_drawn(ranks, known_ranks, counts, known),
+            "pearson": _correlate_drawn(x, y, counts, known),
+            "spearman": _correlate_drawn(x_ranks, y_ranks, counts, known),
             "rmse": np.sqrt(divide(known @ errors**2, total)),
             "mae": divide(known @ np.abs(errors), total),
             "unparsable": 100 * (1 - total / counts.sum(1)),
         }
 
-    return resample
+    def select(self, rows: Sequence[int]) -> _RegressionRows:
+        places = np.asarray(rows, dtype=np.int64)
+        return _RegressionRows(self.wanted[places], self.given[places], self.is_number[places])
+
+    def of_rows(self) -> dict[str, Floats]:
+        errors = np.where(self.is_number, np.abs(self.given - self.wanted), np.nan)
+        return {"mae": errors, "rmse": errors, "unparsable": 100.0 * ~self.is_number}
 
 
 def _rank_drawn(values: Floats, counts: Floats) -> Floats:

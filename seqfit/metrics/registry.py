@@ -24,20 +24,21 @@ from seqfit.recipe import Mistake
 class _Metric:
     compute: Callable[[Pairs], Scores]
     scores: tuple[str, ...]
+    of_row: tuple[str, ...] | None = ()  # of its scores those that say how good a single row is; None: all
 
 
 _METRICS = {
-    "squad": _Metric(texts.score_squad, texts.SQUAD_SCORES),
-    "rouge": _Metric(texts.score_rouge, texts.NGRAM_SCORES),
+    "squad": _Metric(texts.score_squad, texts.SQUAD_SCORES, ("f1", "em")),
+    "rouge": _Metric(texts.score_rouge, texts.NGRAM_SCORES, ("rougeL_f1", "rouge1_f1", "rouge2_f1")),
     "bleu": _Metric(texts.score_bleu, ("bleu",)),
-    "chrf": _Metric(texts.score_chrf, ("chrf",)),
-    "accuracy": _Metric(values.score_accuracy, ("accuracy",)),
+    "chrf": _Metric(texts.score_chrf, ("chrf",), None),
+    "accuracy": _Metric(values.score_accuracy, ("accuracy",), None),
     "macro_f1": _Metric(values.score_macro_f1, ("macro_f1",)),
-    "micro_f1": _Metric(values.score_micro_f1, ("micro_f1",)),
-    "subset_accuracy": _Metric(values.score_subset_accuracy, ("subset_accuracy",)),
-    "exact_match": _Metric(values.score_exact_match, ("exact_match",)),
-    "numeric": _Metric(values.score_numeric, ("numeric_em",)),
-    "regression": _Metric(values.score_regression, values.REGRESSION_SCORES),
+    "micro_f1": _Metric(values.score_micro_f1, ("micro_f1",), None),
+    "subset_accuracy": _Metric(values.score_subset_accuracy, ("subset_accuracy",), None),
+    "exact_match": _Metric(values.score_exact_match, ("exact_match",), None),
+    "numeric": _Metric(values.score_numeric, ("numeric_em",), None),
+    "regression": _Metric(values.score_regression, values.REGRESSION_SCORES, ("mae",)),
 }
 _METRIC_OF_SCORE = {score_name: name for name, metric in _METRICS.items() for score_name in metric.scores}
 _LOWER_IS_BETTER = ("loss", "rmse", "mae", "unparsable")
@@ -83,6 +84,12 @@ def known_metrics() -> tuple[str, ...]:
 def scores_of(metric: str) -> tuple[str, ...]:
     """The names of a metric's scores: squad -> em, f1, ..."""
     return _metric(metric).scores
+
+
+def row_scores_of(metrics: Sequence[str]) -> list[str]:
+    """Those scores of the metrics that say how good a single row is, the most telling first: ['f1', 'em']."""
+    chosen = [(_metric(name).of_row, _metric(name).scores) for name in metrics]
+    return [name for of_row, scores in chosen for name in (scores if of_row is None else of_row)]
 
 
 def metric_of_score(score_name: str) -> str | None:

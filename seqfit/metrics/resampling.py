@@ -22,13 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Resampler = Callable[[Floats], Mapping[str, Floats]]
-"""How often each row was drawn, [samples, rows] -> the scores of each sample; NaN where one has no value."""
 
 SAMPLES = 1000
 SEED = 12345  # sacreBLEU's
@@ -47,26 +46,49 @@ class Interval:
 class PairedDifference:
     """Of two systems on the same rows: the second minus the first."""
 
+    first: float
     difference: float
     interval: Interval | None
     p: float | None  # None where too many samples have no value
 
 
-def sum_rows(columns: Floats, finish: Callable[[Floats], Mapping[str, Floats]]) -> Resampler:
+class Resampler(Protocol):
+    def __call__(self, counts: Floats) -> Mapping[str, Floats]:
+        """How often each row was drawn, [samples, rows] -> the scores of each sample; NaN where one has no value."""
+
+    def select(self, rows: Sequence[int]) -> Resampler:
+        """The same of these rows only."""
+
+    def of_rows(self) -> Mapping[str, Floats]:
+        """The scores of every row by itself."""
+
+
+@dataclass(frozen=True)
+class RowSums:
     """`columns` [rows, K] are summed over the rows of each sample, and `finish` turns sums [samples, K] into scores."""
-    return lambda counts: finish(counts @ columns)
+
+    columns: Floats
+    finish: Callable[[Floats], Mapping[str, Floats]]
+
+    def __call__(self, counts: Floats) -> Mapping[str, Floats]:
+        return self.finish(counts @ self.columns)
+
+    def select(self, rows: Sequence[int]) -> RowSums:
+        return RowSums(self.columns[np.asarray(rows, dtype=np.int64)], self.finish)
+
+    def of_rows(self) -> Mapping[str, Floats]:
+        return self.finish(self.columns)
 
 
-def mean_rows(shares: Mapping[str, Sequence[float]]) -> Resampler:
-    """Scores that are 100 times the mean over the rows: name -> a share for every row."""
-    names = list(shares)
-    columns = np.array([np.asarray(shares[name], dtype=np.float64) for name in names]).T
+def mean_rows(values: Mapping[str, Sequence[float]], scale: float = 100.0) -> RowSums:
+    """Scores that are `scale` times the mean over the rows: name -> a value for every row."""
+    names = list(values)
+    columns = [np.asarray(values[name], dtype=np.float64) for name in names]
 
-    def resample(counts: Floats) -> Mapping[str, Floats]:
-        means = 100.0 * (counts @ columns) / counts.sum(1)[:, None]
-        return {name: means[:, place] for place, name in enumerate(names)}
+    def finish(sums: Floats) -> Mapping[str, Floats]:
+        return {name: scale * sums[:, place] / sums[:, -1] for place, name in enumerate(names)}
 
-    return resample
+    return RowSums(np.array([*columns, np.ones(len(columns[0]))]).T, finish)
 
 
 def divide(numerator: Floats, denominator: Floats) -> Floats:
@@ -94,19 +116,9 @@ def find_intervals(resamplers: Sequence[Resampler], rows: int, values: Mapping[s
     return {name: interval for name, interval in found.items() if interval is not None}
 
 
-def score_rows(resamplers: Sequence[Resampler], rows: int, chosen: Sequence[int] | None = None) -> dict[str, Floats]:
-    """The scores of single rows, as if each were all there is: of the chosen ones, by default of all."""
-    places = np.arange(rows) if chosen is None else np.asarray(chosen)
-    at_a_time = max(1, _MOST_DRAWS // max(1, rows))
-
-    def single_rows() -> Iterator[Floats]:
-        for first in range(0, len(places), at_a_time):
-            part = places[first : first + at_a_time]
-            counts = np.zeros((len(part), rows))
-            counts[np.arange(len(part)), part] = 1.0
-            yield counts
-
-    return _resample(resamplers, single_rows()) if len(places) else {}
+def score_rows(resamplers: Sequence[Resampler]) -> dict[str, Floats]:
+    """The scores of every row, as if it were all there is."""
+    return {name: scores for resampler in resamplers for name, scores in resampler.of_rows().items()}
 
 
 def compare_systems(first: Sequence[Resampler], second: Sequence[Resampler], rows: int) -> dict[str, PairedDifference]:
@@ -119,19 +131,19 @@ def compare_systems(first: Sequence[Resampler], second: Sequence[Resampler], row
     found = {}
     for name in ours:
         if name in theirs and np.isfinite(difference := float(other[name][0] - mine[name][0])):
-            found[name] = _compare_samples(theirs[name] - ours[name], difference)
+            found[name] = _compare_samples(float(mine[name][0]), difference, theirs[name] - ours[name])
     return found
 
 
-def _compare_samples(differences: Floats, difference: float) -> PairedDifference:
+def _compare_samples(first: float, difference: float, differences: Floats) -> PairedDifference:
     known = differences[np.isfinite(differences)]
     if len(known) < (1 - _MOST_UNDEFINED) * len(differences):
-        return PairedDifference(difference, None, None)
+        return PairedDifference(first, difference, None, None)
     low, high = np.quantile(known, [_TAIL, 1 - _TAIL])
     absolute = np.abs(known)
     further = int(np.sum(absolute - absolute.mean() > abs(difference)))
     p = (further + 1) / (len(known) + 1) if known.any() else 1.0
-    return PairedDifference(difference, Interval(float(low), float(high)), p)
+    return PairedDifference(first, difference, Interval(float(low), float(high)), p)
 
 
 def _resample(resamplers: Sequence[Resampler], chunks: Iterator[Floats]) -> dict[str, Floats]:

@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqfit.metrics.resampling import Floats, divide, sum_rows
+from seqfit.metrics.resampling import Floats, RowSums, divide
 from seqfit.metrics.scores import Pairs, Scores, base_language, mean_percent, score_means
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def score_squad(pairs: Pairs) -> Scores:
     articles, accents = ("mlqa", "folded") if language == "es" else ("kept", "kept")
     rules = f"punct:unicode|articles:{articles}|accents:{accents}" if language != "en" else "norm:evaluate"
     script = "v2.0" if is_v2 else "v1.1"
-    resampler = sum_rows(columns, _finish_split_squad if is_split else _finish_squad)
+    resampler = RowSums(columns, _finish_split_squad if is_split else _finish_squad)
     return Scores(values, {"squad": f"squad|lang:{language}|{rules}|rules:{script}"}, absent, (resampler,))
 
 
@@ -233,7 +233,7 @@ def _score_corpus(name: str, metric: Metric, pairs: Pairs) -> Scores:
     def finish(sums: Floats) -> dict[str, Floats]:
         return {name: np.array([metric._compute_score_from_stats(row).score for row in sums.tolist()])}
 
-    resampler = sum_rows(np.array(counted, dtype=np.float64), finish)
+    resampler = RowSums(np.array(counted, dtype=np.float64), finish)
     return Scores({name: value}, {name: str(metric.get_signature())}, resamplers=(resampler,))
 
 

@@ -125,6 +125,7 @@ class EvaluationRecord:
     rows: int  # that were scored
     seconds: float  # that the evaluation took
     time: float  # Unix time at its end
+    intervals: dict[str, list[float]] = field(default_factory=dict)  # 95% confidence interval of scores: [low, high]
 
 
 @dataclass(frozen=True, slots=True)

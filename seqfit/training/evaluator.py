@@ -94,7 +94,14 @@ class Evaluator:
         if result.loss is not None and not math.isfinite(result.loss):
             raise TrainingFailed(*explain_nan(number, result.loss, self._setup.step.precision.name))
         record = records.EvaluationRecord(
-            number, "validation", result.loss, result.scores.values, result.rows, result.seconds, time.time()
+            number,
+            "validation",
+            result.loss,
+            result.scores.values,
+            result.rows,
+            result.seconds,
+            time.time(),
+            result.list_intervals(),
         )
         self._writer.evaluation(record)
         kept, improved = best.update(self._choose_score(best, result), result.loss)

@@ -13,7 +13,9 @@ import pytest
 import sacrebleu
 from rouge_score.rouge_scorer import RougeScorer
 
-from seqfit.metrics import find_no_answer_threshold, score, score_classes
+from seqfit.metrics import score
+from seqfit.metrics.classes import score_classes
+from seqfit.metrics.confidences import find_no_answer_threshold
 
 WORDS = ["the", "a", "cat", "Cats", "jumped", "jumping", "U.S.", "3,000", "it's", "on", "an", "mat!", "(x)", "café"]
 

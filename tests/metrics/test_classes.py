@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from seqfit.metrics import score_classes
-from seqfit.metrics.classes import ClassScores
+from seqfit.metrics.classes import ClassScores, score_classes
 
 
 def test_the_classes_of_the_example() -> None:

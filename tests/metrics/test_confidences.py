@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from seqfit.metrics import find_no_answer_threshold, measure_calibration
+from seqfit.metrics.confidences import find_no_answer_threshold, measure_calibration
 
 
 def test_the_calibration_error_of_the_example() -> None:

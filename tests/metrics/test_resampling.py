@@ -10,8 +10,8 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
-from seqfit.metrics import compare_systems, find_intervals, known_metrics, score, score_rows
-from seqfit.metrics.resampling import draw_counts
+from seqfit.metrics import known_metrics, score
+from seqfit.metrics.resampling import compare_systems, draw_counts, find_intervals, score_rows
 from seqfit.metrics.scores import Scores
 
 WORDS = ["the", "cat", "dog", "sat", "on", "a", "mat", "jumped", "high", "today"]
@@ -117,6 +117,8 @@ def test_the_same_system_twice_differs_by_nothing() -> None:
 
 def test_a_row_alone_has_its_own_scores() -> None:
     references, predictions = [["b q"], ["c"]], ["b x", "c"]
-    rows = score_rows(score(["squad"], references, predictions).resamplers, 2)
+    rows = score_rows(score(["squad"], references, predictions).resamplers)
     assert rows["f1"].tolist() == pytest.approx([score(["squad"], [["b q"]], ["b x"]).values["f1"], 100.0])
-    assert score_rows(score(["squad"], references, predictions).resamplers, 2, [1])["em"].tolist() == [100.0]
+    errors = score_rows(score(["regression"], [["1"], ["3"], ["1"]], ["2", "3", "x"]).resamplers)["mae"]
+    assert errors[:2].tolist() == [1.0, 0.0]
+    assert np.isnan(errors[2])
