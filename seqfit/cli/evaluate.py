@@ -130,8 +130,8 @@ def _print_scores(results: dict[str, dict[str, Any]]) -> None:
         print(f"calibration: expected calibration error (ECE) {after['calibration']['ece']:.2f}%")
     for name, found in after.get("no_answer_threshold", {}).items():
         print(
-            f"no answer: the best {name} is {found['score']:.2f}, if questions whose probability of having no answer is "
-            f"above {found['threshold']:.3f} are left unanswered"
+            f"no answer: the best {name} is {found['score']:.2f}, if questions with a probability of no answer above "
+            f"{found['threshold']:.3f} are left unanswered"
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from seqfit.data import prepare_data
-from seqfit.errors import DataError, ModelError
+from seqfit.errors import DataError, ModelError, RowError
 from seqfit.evaluation.analysis import analyse
 from seqfit.evaluation.generator import DEFAULT_THRESHOLD, Generator, generate_sources
 from seqfit.evaluation.predictions import choose_metrics
@@ -24,6 +24,7 @@ from seqfit.evaluation.scoring import SplitScores, list_limits, score_split
 from seqfit.evaluation.start import set_start
 from seqfit.inspection import Data, replace_data
 from seqfit.model import Checkpoint, GenerationMetadata, build_text_encoder, load_model, load_tokenizer
+from seqfit.own_functions import OwnFunction, list_functions, load_function, map_row
 from seqfit.progress import Progress
 from seqfit.recipe import Recipe, load_recipe
 from seqfit.rundir import EventKind, Run, RunWriter, files, records, write_json
@@ -75,9 +76,11 @@ def evaluate(
     )
     if split not in prepared.splits:
         raise _no_split(run, split)
+    own_functions = list_functions(recipe.functions)
+    prepared.events.extend(_find_changed_functions(run, own_functions))
     show = None if progress is None else partial(progress, f"evaluating {split}")
     result = score_split(generator, task, prepared.splits[split], metrics, limit=limit, progress=show)
-    report = _to_report(recipe, run, checkpoint, title, result, before=before)
+    report = _to_report(recipe, run, checkpoint, title, result, before=before) | {"own_functions": own_functions}
     write_json(run.path / files.evaluation(title, before=before), report)
     _record(run, checkpoint, title, result, prepared.events)
     return report
@@ -96,6 +99,7 @@ class Predictor:
         folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
         checkpoint = Checkpoint.load(folder)
         self._task = build_task(checkpoint.metadata.task)
+        self._map = _find_map(folder)
         self._encoder = build_text_encoder(checkpoint.tokenizer)
         self._encoder.check_languages(self._task.recipe, has_targets=checkpoint.metadata.kind != "classifier")
         limits = (self._task.recipe.max_source_tokens, checkpoint.position_limit)
@@ -109,7 +113,7 @@ class Predictor:
     def predict(self, rows: Sequence[str | Mapping[str, Any]]) -> list[str]:
         if not rows:
             return []
-        inputs = [to_row(self._task, row) for row in rows]
+        inputs = [self._change(to_row(self._task, row), number) for number, row in enumerate(rows, 1)]
         texts = [self._task.render_source(row, str(number)) for number, row in enumerate(inputs, 1)]
         languages: list[tuple[str | None, str | None]] = []
         for number, row in enumerate(inputs, 1):
@@ -126,6 +130,38 @@ class Predictor:
         generated = generate_sources(self._generator, sources, [target for _, target in languages])
         choices = [self._task.choices_of(row) for row in inputs]
         return [self._task.extract(text, given) for text, given in zip(generated, choices, strict=True)]
+
+    def _change(self, row: Mapping[str, Any], number: int) -> Mapping[str, Any]:
+        """By data.map, as in training."""
+        if self._map is None:
+            return row
+        try:
+            changed = map_row(self._map, row)
+        except RowError as error:
+            raise DataError(f"Row {number}, which has no target as in training: {error}") from error
+        if changed is None:
+            raise DataError(
+                f"Row {number} is left out by {self._map.name}",
+                "Rows to predict go through the run's data.map and need an answer",
+                f"Let {self._map.spec} return a row for it",
+            )
+        return changed
+
+
+def _find_map(checkpoint: Path) -> OwnFunction | None:
+    """Of the run that a checkpoint is in; a folder that was copied out of it gets its rows as they are."""
+    folder = checkpoint.parent
+    if not (folder / files.MANIFEST).is_file():
+        return None
+    maps = {source.map for source in Run(folder).recipe.sources}
+    if len(maps) > 1:
+        raise DataError(
+            f"The sources of '{folder}' have different functions in data.map: {', '.join(map(str, maps))}",
+            "A row to predict does not say which source it is of",
+            "Give the rows as they are after it to the checkpoint folder, copied out of the run",
+        )
+    (spec,) = maps
+    return None if spec is None else load_function(spec, "data.map")
 
 
 def build_generator(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Generator:
@@ -186,6 +222,16 @@ def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, e
         if note not in known:
             writer.event(records.DataEvent(note))
     writer.close()
+
+
+def _find_changed_functions(run: Run, present: Sequence[Mapping[str, str]]) -> list[str]:
+    trained = {one["function"]: one["sha256"] for one in run.manifest.get("own_functions", [])}
+    return [
+        f"{one['function']} ({one['field']}) has changed since training: SHA-256 was {trained[one['function']][:12]}, "
+        f"is {one['sha256'][:12]}; scores are those of its present content"
+        for one in present
+        if one["function"] in trained and trained[one["function"]] != one["sha256"]
+    ]
 
 
 def _no_split(run: Run, split: str) -> DataError:

@@ -27,14 +27,14 @@ class SplitScores:
     predictions: list[dict[str, Any]]
     rows: int
     seconds: float
-    intervals: dict[str, resampling.Interval] = field(default_factory=dict)
-    intervals_by_source: dict[str, dict[str, resampling.Interval]] = field(default_factory=dict)
+    intervals: dict[str, resampling.ScoreInterval] = field(default_factory=dict)
+    intervals_by_source: dict[str, dict[str, resampling.ScoreInterval]] = field(default_factory=dict)
 
     def list_intervals(self) -> dict[str, list[float]]:
         return list_limits(self.intervals)
 
 
-def list_limits(intervals: Mapping[str, resampling.Interval]) -> dict[str, list[float]]:
+def list_limits(intervals: Mapping[str, resampling.ScoreInterval]) -> dict[str, list[float]]:
     return {name: [interval.low, interval.high] for name, interval in intervals.items()}
 
 

@@ -37,7 +37,7 @@ _TAIL = 0.025
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ScoreInterval:
     low: float
     high: float
 
@@ -48,7 +48,7 @@ class PairedDifference:
 
     first: float
     difference: float
-    interval: Interval | None
+    interval: ScoreInterval | None
     p: float | None  # None where too many samples have no value
 
 
@@ -107,7 +107,7 @@ def draw_counts(rows: int, samples: int = SAMPLES, seed: int = SEED) -> Iterator
         yield np.bincount(drawn.ravel(), minlength=count * rows).reshape(count, rows).astype(np.float64)
 
 
-def find_intervals(resamplers: Sequence[Resampler], rows: int, values: Mapping[str, float]) -> dict[str, Interval]:
+def find_intervals(resamplers: Sequence[Resampler], rows: int, values: Mapping[str, float]) -> dict[str, ScoreInterval]:
     """Of those of the scores `values` that have a resampler and vary, or are at their bound in every row."""
     if rows == 0 or not resamplers:
         return {}
@@ -143,7 +143,7 @@ def _compare_samples(first: float, difference: float, differences: Floats) -> Pa
     absolute = np.abs(known)
     further = int(np.sum(absolute - absolute.mean() > abs(difference)))
     p = (further + 1) / (len(known) + 1) if known.any() else 1.0
-    return PairedDifference(first, difference, Interval(float(low), float(high)), p)
+    return PairedDifference(first, difference, ScoreInterval(float(low), float(high)), p)
 
 
 def _resample(resamplers: Sequence[Resampler], chunks: Iterator[Floats]) -> dict[str, Floats]:
@@ -155,14 +155,14 @@ def _resample(resamplers: Sequence[Resampler], chunks: Iterator[Floats]) -> dict
     return {name: np.concatenate(scores) for name, scores in parts.items()}
 
 
-def _find_interval(samples: Floats, rows: int) -> Interval | None:
+def _find_interval(samples: Floats, rows: int) -> ScoreInterval | None:
     known = samples[np.isfinite(samples)]
     if len(known) < (1 - _MOST_UNDEFINED) * len(samples):
         return None
     low, high = map(float, np.quantile(known, [_TAIL, 1 - _TAIL]))
     if known.min() < known.max():
-        return Interval(low, high)
+        return ScoreInterval(low, high)
     exact = 100.0 * _TAIL ** (1 / rows)  # Clopper and Pearson's limit of n successes in n trials
     if abs(low - 100.0) < 1e-9:
-        return Interval(exact, 100.0)
-    return Interval(0.0, 100.0 - exact) if low == 0.0 else None
+        return ScoreInterval(exact, 100.0)
+    return ScoreInterval(0.0, 100.0 - exact) if low == 0.0 else None

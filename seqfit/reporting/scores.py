@@ -24,7 +24,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqfit.metrics import IN_OWN_UNIT, score
+from seqfit.metrics import is_in_own_unit, score
 from seqfit.recipe import TaskRecipe
 from seqfit.reporting.charts import NEUTRAL, draw_lines
 from seqfit.reporting.html import Html, badge, disclosure, element, figure, figures, folded, join, section, table
@@ -65,7 +65,7 @@ def show_scores(subject: ReportSubject) -> Html | None:
         for name, text in inner(evaluation, kind).items()
     }
     notes = [element("p", f"{name}: {text}", class_="note") for name, text in remarks.items()]
-    own_unit = " and ".join(title_of(name) for name in names if name in IN_OWN_UNIT)
+    own_unit = " and ".join(title_of(name) for name in names if is_in_own_unit(name))
     note = f"From 0 to 100, except {own_unit}. " if own_unit else "From 0 to 100. "
     note += "The first (step 0: before fine-tuning), the best and the last evaluation."
     return section("Scores", table(["score", *columns], rows), *notes, note=note)
