@@ -84,7 +84,7 @@ def test_a_file_that_does_not_work_is_explained(tmp_path: Path, text: str, name:
 
 
 def test_a_missing_file_says_where_it_was_looked_for() -> None:
-    with pytest.raises(RecipeError, match="there is no file nowhere.py"):
+    with pytest.raises(RecipeError, match="there is no file nowhere"):
         load_function("nowhere.py:f", "data.map")
 
 

@@ -1,3 +1,4 @@
+from seqfit.evaluation import analysis as analysis
 from seqfit.evaluation import paired as paired
 from seqfit.evaluation import passes as passes
 from seqfit.evaluation import rows as rows
