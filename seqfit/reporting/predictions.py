@@ -80,18 +80,18 @@ def show_split(evaluation: Mapping[str, Any], task: TaskRecipe) -> Html:
     note = f"All {len(kept):,} rows" if len(kept) == len(answers) else f"{len(kept):,} of {len(answers):,} rows"
     if len(kept) < len(answers):
         note += ": the worst ones, and others evenly spread"
-    note += f". {_explain_diff()}"
+    if is_judged:
+        wrong = sum(not answer.is_right for answer in answers)
+        note += f". {wrong:,} of {len(answers):,} are incorrect"
+    marks = element("del", "words that are missing"), " and ", element("ins", "words that are added")
+    explained = element("span", f"{note}. In predictions, ", *marks, " compared with the closest reference.")
     count = min(OPENED, len(kept))
     status = element("p", f"{count} of {len(kept):,}", class_="note status", role="status")
     more = element("button", "Show more", type="button", class_="more-answers", hidden=len(kept) <= OPENED)
     cards = [_show_answer(answer, is_hidden=place >= OPENED) for place, answer in enumerate(kept)]
     listed = element("div", *cards, class_="answers")
-    controls = _show_controls(kept, answers, is_judged=is_judged)
-    return section(title, element("div", controls, status, listed, more, class_="analysis"), note=note)
-
-
-def _explain_diff() -> Html:
-    return Html("In predictions, <del>words that are missing</del> and <ins>words that are added</ins>.")
+    analysed = element("div", _show_controls(kept, is_judged=is_judged), status, listed, more, class_="analysis")
+    return section(title, analysed, note=explained)
 
 
 def _list_answers(rows: Sequence[Mapping[str, Any]], task: TaskRecipe) -> list[_Answer]:
@@ -127,7 +127,7 @@ def _choose(answers: Sequence[_Answer]) -> list[_Answer]:
     return [*worst, *(rest[place * len(rest) // left] for place in range(left))]
 
 
-def _show_controls(kept: Sequence[_Answer], answers: Sequence[_Answer], *, is_judged: bool) -> Html:
+def _show_controls(answers: Sequence[_Answer], *, is_judged: bool) -> Html:
     buttons = []
     if is_judged:
         counts = {"all": len(answers), "bad": sum(not one.is_right for one in answers)}
@@ -149,7 +149,7 @@ def _show_controls(kept: Sequence[_Answer], answers: Sequence[_Answer], *, is_ju
     )
     orders = {"worst": "worst first", "best": "best first", "order": "as in the data", "long": "longest source first"}
     orders |= {"short": "shortest source first"}
-    if any(answer.confidence is not None for answer in kept):
+    if any(answer.confidence is not None for answer in answers):
         orders |= {"sure": "most confident first", "unsure": "least confident first"}
     options = [element("option", text, value=value) for value, text in orders.items()]
     sort = element("select", *options, class_="sort", aria_label="Order of the rows")
@@ -207,6 +207,8 @@ def show_difference(prediction: str, references: Sequence[str]) -> Html:
         SequenceMatcher(None, _WORD.findall(text)[:_MOST_COMPARED], said, autojunk=False) for text in references if text
     ]
     closest = max(matchers, key=lambda matcher: matcher.ratio())
+    if not any(closest.a[start].strip() for start, _, size in closest.get_matching_blocks() if size):
+        return element("span", prediction, class_="text")  # nothing in common
     return element("span", *_mark_words(closest), class_="text")
 
 

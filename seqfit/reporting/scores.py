@@ -54,7 +54,7 @@ def show_scores(subject: ReportSubject) -> Html | None:
     run, columns = subject.single, _list_columns(subject.single)
     if not columns:
         return None
-    names = dict.fromkeys([run.score, *(name for column in columns.values() for name in column)])
+    names = dict.fromkeys([run.score, *(name for column in columns.values() for name in column.values)])
     rows = [[title_of(name), *(_show_value(column, name) for column in columns.values())] for name in names]
     remarks = {
         str(name): text
@@ -145,7 +145,7 @@ def _show_class_scores(split: str, classes: Sequence[JsonRecord], confusion: Any
     names = [str(one["label"]) for one in classes]
     heads = ["class", "rows", "precision", "recall", "F1"]
     figures_of = [
-        [f"{one['rows']:,}", *(format_run_score(number(one, name), name) for name in ("precision", "recall", "f1"))]
+        [f"{one['rows']:,}", *(_format_percent(number(one, name)) for name in ("precision", "recall", "f1"))]
         for one in classes
     ]
     rows: list[list[object]] = [[name, *cells] for name, cells in zip(names, figures_of, strict=True)]
@@ -160,6 +160,10 @@ def _show_class_scores(split: str, classes: Sequence[JsonRecord], confusion: Any
         matrix = [element("h3", "Confusion matrix"), table(["reference", *names, classes_of.OTHER], cells)]
     note = f"Of predictions with this label, precision are right; of rows with it, recall are found.{more}"
     return section(f"Classes on {split}", shown, *matrix, note=note)
+
+
+def _format_percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
 
 
 def _name_confused(place: int, names: Sequence[str], counts: Sequence[int]) -> str:
