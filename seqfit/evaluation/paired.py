@@ -169,7 +169,7 @@ def _pair_rows(first: Evaluation, second: Evaluation) -> tuple[list[Evaluation],
 
 
 def _by_key(rows: Sequence[Evaluation]) -> dict[tuple[Any, ...], Evaluation]:
-    """Two rows alike are told apart by their order."""
+    """Of rows that are alike, the order decides."""
     seen: Counter[tuple[Any, ...]] = Counter()
     keyed = {}
     for row in rows:
