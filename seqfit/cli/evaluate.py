@@ -84,7 +84,7 @@ def command(
     for prediction in results["after"]["predictions"][:examples]:
         print(f"source:     {_shorten(prediction['source'])}")
         print(f"prediction: {prediction['prediction']}")
-        print(f"reference:  {' | '.join(prediction['references'])}\n")
+        print(f"reference:  {' | '.join(dict.fromkeys(prediction['references']))}\n")
     print(f"written: {run / files.evaluation(results['after']['split'])}")
     print(f"summary: {report(run)}")
 
@@ -194,7 +194,7 @@ def _compare(
     for word, rows in (("better", found.better), ("worse", found.worse)):
         for row in rows[:examples]:
             print(f"\n{word}:    {_shorten(row.source)}")
-            print(f"reference: {' | '.join(row.references)}")
+            print(f"reference: {' | '.join(dict.fromkeys(row.references))}")
             print(f"{names[0]}: {row.first}")
             print(f"{names[1]}: {row.second}")
     print(f"\n{describe_change(names, found)}")

@@ -30,7 +30,7 @@ RIGHT = {  # task -> the score that is 100 in a row that is right
     "multilabel": "subset_accuracy",
     "math": "numeric_em",
 }
-# The first of these words in a source is the kind of its question; their order in a language does not matter.
+# The first of these words in a question is its kind.
 _QUESTION_WORDS = {
     **{word: word for word in ("who", "what", "when", "where", "which", "why", "how")},
     **{"whose": "who", "whom": "who"},
@@ -50,6 +50,8 @@ _QUESTION_WORDS = {
 _QUESTION = re.compile(
     rf"\b({'|'.join(sorted(map(re.escape, _QUESTION_WORDS), key=len, reverse=True))})\b", re.IGNORECASE
 )
+_QUESTION_SENTENCE = re.compile(r"[^.!?¿\n]*\?")
+_BEGINNING = 15  # words
 _LENGTHS = ((0, 25), (25, 50), (50, 100), (100, 200), (200, 400), (400, 800), (800, None))  # words
 _LEAST = 5  # rows of a group
 
@@ -106,13 +108,19 @@ def group_rows(task: TaskRecipe, predictions: Sequence[Predicted]) -> dict[str, 
 def _groups_of(task: TaskRecipe, row: Predicted) -> dict[str, str]:
     groups = {"length": _name_length(len(str(row["source"]).split()))}
     if task.name == "qa":
-        asked = _QUESTION.search(str(row["source"]).removeprefix(task.prefix))
-        groups["question"] = "other" if asked is None else _QUESTION_WORDS[asked[1].lower()]
+        groups["question"] = _name_question(str(row["source"]).removeprefix(task.prefix))
         groups["answer"] = "answerable" if any(row["references"]) else "unanswerable"
     for kind, field in (("language", "language"), ("source", "data")):
         if field in row:
             groups[kind] = str(row[field])
     return groups
+
+
+def _name_question(source: str) -> str:
+    """By the first question word of the first sentence that ends in a question mark, or else of the beginning."""
+    sentence = _QUESTION_SENTENCE.search(source)
+    asked = _QUESTION.search(sentence[0] if sentence else " ".join(source.split()[:_BEGINNING]))
+    return "other" if asked is None else _QUESTION_WORDS[asked[1].lower()]
 
 
 def _name_length(words: int) -> str:

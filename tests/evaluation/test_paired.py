@@ -106,6 +106,8 @@ def test_runs_without_a_common_row_are_refused() -> None:
         ("¿Cuántos hay?", "cuánto"),
         ("Name the river.", "other"),
         ("showhow", "other"),
+        ("Ada lived when steam was new. She wrote what nobody read. Who was she?", "who"),
+        ("A text of more than fifteen words that begins a source and has no question in it until when", "other"),
     ],
 )
 def test_the_first_question_word_is_the_kind_of_the_question(source: str, kind: str) -> None:
