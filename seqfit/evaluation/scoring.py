@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqfit.data import TokenizedSplit
-from seqfit.evaluation.generator import Generated, Generator, _GenerationProgress, generate_split
 from seqfit.evaluation.predictions import add_row_scores, score_predictions
+from seqfit.generation import Generated, GenerationProgress, Generator, generate_split
 from seqfit.metrics import Scores, resampling
 from seqfit.tasks import Task
 
@@ -45,7 +45,7 @@ def score_split(
     metrics: Sequence[str],
     *,
     limit: int | None = None,
-    progress: _GenerationProgress | None = None,
+    progress: GenerationProgress | None = None,
 ) -> SplitScores:
     """Generates for every row (or `limit` rows spread evenly over the split) and scores the predictions."""
     start = time.perf_counter()
@@ -65,8 +65,9 @@ def score_generated(
     """Scores the texts generated for some rows; `started` is when generation started, by time.perf_counter."""
     texts = zip(rows.tolist(), generated.texts, strict=True)
     predictions = [_prediction(task, split, row, text) for row, text in texts]
-    for prediction, confidence in zip(predictions, generated.confidences or (), strict=False):
-        prediction["confidence"] = confidence
+    for prediction, candidates in zip(predictions, generated.candidates, strict=False):  # there may be none
+        if candidates[0].confidence is not None:
+            prediction["confidence"] = candidates[0].confidence
     scores = score_predictions(task.recipe, metrics, predictions)
     add_row_scores(predictions, scores, metrics)
     by_source, intervals_by_source = {}, {}
