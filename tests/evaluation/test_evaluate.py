@@ -74,6 +74,26 @@ def test_scores_have_confidence_intervals_in_file_and_records(run: seqfit.Run) -
     assert set(during["intervals"]) == set(during["scores"])
     own = report["predictions"][0]["scores"]
     assert own["em"] in (0.0, 100.0)
+    assert all(0 < row["confidence"] <= 1 for row in report["predictions"])
+    assert sum(one["rows"] for one in report["calibration"]["bins"]) == report["rows"]
+
+
+def test_a_classifier_has_classes_a_confusion_matrix_and_calibration(
+    tmp_path: Path, tiny_model: Callable[[str], Path]
+) -> None:
+    lines = [f"{'good' if n % 3 else 'bad'},w{3 + n % 9} w{4 + n % 5}" for n in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(["label,text", *lines]))
+    recipe = {
+        "model": {"path": str(tiny_model("bert")), "kind": "classifier"},
+        "task": {"name": "classify", "source": "{text}", "target": "{label}", "labels": ["bad", "good"]},
+        "data": {"path": str(tmp_path / "rows.csv")},
+        "train": {"steps": 2, "batch_examples": 8},
+    }
+    report = seqfit.evaluate(seqfit.train(recipe, out=tmp_path / "run", progress=False))
+    assert [one["label"] for one in report["classes"]] == ["bad", "good"]
+    assert sum(map(sum, report["confusion"])) == report["rows"]
+    assert all(row["confidence"] >= 0.5 for row in report["predictions"])
+    assert 0 <= report["calibration"]["ece"] <= 100
 
 
 def test_a_run_paired_with_itself_does_not_differ_and_is_evaluated_once(run: seqfit.Run) -> None:
