@@ -415,6 +415,7 @@ def test_rows_are_filtered_searched_grouped_and_sorted_with_the_keyboard(
     evaluation = json.loads(path.read_text("utf-8"))
     for place, row in enumerate(evaluation["predictions"]):
         row["confidence"] = place / 100
+        row["prediction"] = row["prediction"].replace("otra ciudad", "Ciudad otra")
         row["source"] = ("¿Quién? " if place % 2 else "¿Dónde? ") + row["source"].replace("¿Cuál", "Cuál")
     path.write_text(json.dumps(evaluation), "utf-8")
     tab = open_tab(report(run, tmp_path / "page.html").as_uri(), viewport={"width": 390, "height": 844})
@@ -424,10 +425,10 @@ def test_rows_are_filtered_searched_grouped_and_sorted_with_the_keyboard(
     expect(status).to_have_text("10 of 61")
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
     page.get_by_label("Search in the rows").focus()
-    page.keyboard.type("País 41")
+    page.keyboard.type("País 41?")
     expect(rows).to_have_count(1)
     expect(status).to_have_text("1 of 1")
-    for _ in range(len("País 41")):
+    for _ in range(len("País 41?")):
         page.keyboard.press("Backspace")
     page.keyboard.press("Tab")  # to the order
     expect(page.get_by_label("Order of the rows")).to_be_focused()
@@ -442,6 +443,6 @@ def test_rows_are_filtered_searched_grouped_and_sorted_with_the_keyboard(
     expect(page.locator(".answer:visible").nth(10)).to_be_focused()
     page.get_by_role("button", name="Incorrect").focus()
     page.keyboard.press("Enter")
-    expect(status).to_have_text("10 of 10")
+    expect(rows.locator(".badge.good")).to_have_count(0)
     assert page.locator(".answer:visible del").count() > 0
     assert tab.said == []
