@@ -119,7 +119,7 @@ def write_pairs(work: Path) -> Path:
     folder = work / "multi30k"
     folder.mkdir(parents=True, exist_ok=True)
     sides_of = [
-        gzip.open(find_data(f"multi30k/test_2016_flickr.{language}.gz"), "rt", encoding="utf-8").read().splitlines()
+        gzip.decompress(find_data(f"multi30k/test_2016_flickr.{language}.gz").read_bytes()).decode("utf-8").splitlines()
         for language in ("en", "de")
     ]
     rows = [{"dialogue": english, "summary": german} for english, german in zip(*sides_of, strict=True)]

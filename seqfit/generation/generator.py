@@ -63,6 +63,15 @@ class Generator:
 
     def with_options(self, options: GenerationOptions, *, scored: bool = False) -> Generator:
         beams = self.beams if options.beams is None else options.beams
+        if options.beams is None and (options.sample or options.lookup):
+            beams = 1
+        limit = family_of(self.model).max_positions(self.model.config)
+        if options.max_new_tokens is not None and limit is not None and options.max_new_tokens >= limit:
+            raise RecipeError(
+                f"max_new_tokens is {options.max_new_tokens}",
+                f"this model has positions for {limit} tokens, the start token included",
+                f"Set max_new_tokens to {limit - 1} or less",
+            )
         if self.head is None:
             options.check_beams(beams)
         longest = options.max_new_tokens or self.max_new_tokens

@@ -1,8 +1,8 @@
 """Greedy decoding where texts copy their source: the next tokens are looked up there, and read all at once.
 
 The last tokens of the text are searched for in the source, and what follows them there is a draft. One pass of the
-decoder over the draft says which token is likeliest behind each of its tokens; those that were right stay, and the first
-that was wrong is replaced. So the text is the greedy one, with fewer passes.
+decoder over the draft says which token is likeliest behind each of its tokens; those that were right stay, and the
+first that was wrong is replaced. So the text is the greedy one, with fewer passes.
 
     source   ... the old bridge over the river was closed ...
     text     She said the old      found "the old"      draft   bridge over the river

@@ -11,6 +11,7 @@ is tokenized again, as a target would be, because many tokenizers write a word i
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -64,11 +65,13 @@ class _AfterMarker:
     marker: str
 
     def list_next(self, tokens: Sequence[int], end_ids: Sequence[int], left: int) -> list[int] | None:
-        if self.marker not in self.tokenizer.decode(tokens, skip_special_tokens=True):
+        if not self._is_there(tokens):
             return None
-        places = range(1, len(tokens) + 1)
-        ended = next(at for at in places if self.marker in self.tokenizer.decode(tokens[:at], skip_special_tokens=True))
+        ended = bisect_left(range(len(tokens)), True, key=lambda at: self._is_there(tokens[:at]))
         return self.tree.list_next([*self.before, *tokens[ended:]], end_ids, left)
+
+    def _is_there(self, tokens: Sequence[int]) -> bool:
+        return self.marker in self.tokenizer.decode(tokens, skip_special_tokens=True)
 
 
 def _until_end(ids: Sequence[int], end_ids: Sequence[int]) -> list[int]:

@@ -165,3 +165,22 @@ def test_options_that_do_not_fit_are_explained(
 ) -> None:
     with pytest.raises(error, match=expected):
         build("t5").generate([ROW], GenerationOptions(**options))
+
+
+def test_a_text_longer_than_the_models_positions_is_refused(build: Callable[..., Predictor]) -> None:
+    predictor = build("bart")
+    limit = predictor._generator.model.config.max_position_embeddings
+    with pytest.raises(RecipeError, match=f"{limit - 1} or less"):
+        predictor.generate([ROW], GenerationOptions(max_new_tokens=limit))
+    assert predictor.generate([ROW], GenerationOptions(max_new_tokens=limit - 1))
+
+
+def test_sampling_from_a_checkpoint_with_beams_is_sampling(build: Callable[..., Predictor], tmp_path: Path) -> None:
+    plain = build("t5")
+    folder = tmp_path / "t5" / "seqfit.json"
+    folder.write_text(folder.read_text().replace('"beams": 1', '"beams": 4'))
+    searching = Predictor(tmp_path / "t5")
+    options = GenerationOptions(sample=True, n_best=2)
+    assert searching.explain_fallback(options) is None
+    assert searching.generate(ROWS, options) == plain.generate(ROWS, options)
+    assert searching.predict(ROWS) != plain.predict(ROWS)

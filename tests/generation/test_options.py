@@ -34,7 +34,7 @@ def test_a_wrong_option_is_named_with_its_rule(given: dict[str, Any], expected: 
     assert caught.value.change
 
 
-def test_sampling_draws_among_all_tokens_unless_told_otherwise() -> None:
+def test_sampling_draws_among_all_tokens_by_default() -> None:
     """transformers' default would be the 50 likeliest."""
     assert GenerationOptions(sample=True).to_transformers()["top_k"] == 0
     assert GenerationOptions().to_transformers() == {}

@@ -40,6 +40,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
     shares = torch.bincount(drawn, minlength=4) / 4000
     assert shares[2] == 0
     assert shares.tolist() == pytest.approx(logits[0].softmax(-1).tolist(), abs=0.03)
+    assert draw(logits[:2], torch.tensor([0.1, 0.9], dtype=torch.double), Sampling(1e-38)).tolist() == [3, 3]
     assert draw(logits[:2], torch.tensor([0.0, 1.0 - 1e-17], dtype=torch.double), Sampling()).tolist() == [3, 0]
 
 

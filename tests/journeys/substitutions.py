@@ -137,6 +137,8 @@ EXPECTED = (
         leaves=("dialogsum.yaml",),
     ),
     Expected("docs/coming-from-trainer.md", r"t5-summarize", prints=r"micro_batch_examples: 8"),
+    Expected("docs/generation.md", r"--n-best 3", prints=r"(?m)(^[01]\.\d{3}\t.*\n){3}"),
+    Expected("docs/generation.md", r"^from seqfit.evaluation", prints=r"-\d+\.\d+ 0\.\d+"),
     Expected("docs/cluster.md", r"--dry-run", prints=r"#SBATCH"),
     Expected("docs/cluster.md", r"logs runs.*--follow", until=r"step \d+/"),
     Expected("docs/cluster.md", r"logs comparisons", until=r"PENDING|baseline"),  # other jobs may have the nodes
