@@ -122,6 +122,17 @@ def list_functions(specs: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"field": field, "function": own.spec, "sha256": own.sha256} for field, own in found]
 
 
+def list_changes(trained: Iterable[Mapping[str, str]], present: Iterable[Mapping[str, str]]) -> list[str]:
+    """Sentences about functions that are not what they were; both as `list_functions` gives them."""
+    known = {one["function"]: one["sha256"] for one in trained}
+    return [
+        f"{one['function']} ({one['field']}) has changed since training began: its SHA-256 was "
+        f"{known[one['function']][:12]}, is {one['sha256'][:12]}; scores are those of its present content"
+        for one in present
+        if one["function"] in known and known[one["function"]] != one["sha256"]
+    ]
+
+
 def explain_failure(own: OwnFunction, error: BaseException) -> str:
     """'fuzzy_match raised KeyError: 'x' (my_metrics.py, line 12)'."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
@@ -157,7 +168,7 @@ def _import(path: Path, spec: str, field: str) -> Any:
     sys.modules[module_name] = module
     try:
         found.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # SystemExit: a script that is meant to be run
         del sys.modules[module_name]
         lines = [
             frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path.resolve())

@@ -68,12 +68,21 @@ def test_a_metric_that_does_not_work_is_found_on_three_rows(
     assert error.value.change
 
 
+def test_a_metric_that_fails_later_is_absent_with_the_reason(tmp_path: Path) -> None:
+    spec = metric(tmp_path, "return 1 / (3 - len(prediction))")
+    scores = score(["squad", spec], [["a"]] * 4, ["a", "b", "ccc", "d"])
+    assert "em" in scores.values
+    assert "raised ZeroDivisionError" in scores.absent["same_length"]
+    assert "'ccc'" in scores.absent["same_length"]
+
+
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
         ("def other(prediction, references): pass", "mine", "has no function 'mine'"),
         ("import no_such_module_of_mine", "mine", "ModuleNotFoundError"),
         ("def broken(:", "mine", "SyntaxError"),
+        ("import sys; sys.exit()", "mine", "SystemExit"),
         ("mine = 3", "mine", "has no function 'mine'"),
     ],
 )

@@ -22,7 +22,7 @@ from seqfit.evaluation.scoring import SplitScores, list_limits, score_split
 from seqfit.generation import GenerationOptions, explain_fallback
 from seqfit.inspection import Data, replace_data
 from seqfit.model import Checkpoint, GenerationMetadata, build_text_encoder, load_model, load_tokenizer
-from seqfit.own_functions import list_functions
+from seqfit.own_functions import list_changes, list_functions
 from seqfit.progress import Progress
 from seqfit.recipe import Recipe, load_recipe
 from seqfit.rundir import EventKind, Run, RunWriter, files, records, write_json
@@ -76,7 +76,7 @@ def evaluate(
     if split not in prepared.splits:
         raise _no_split(run, split)
     own_functions = list_functions(recipe.functions)
-    prepared.events.extend(_find_changed_functions(run, own_functions))
+    prepared.events.extend(list_changes(run.manifest.get("own_functions", []), own_functions))
     show = None if progress is None else partial(progress, f"evaluating {split}")
     result = score_split(generator, task, prepared.splits[split], metrics, limit=limit, progress=show)
     report = _to_report(recipe, run, checkpoint, title, result, before=before) | {"own_functions": own_functions}
@@ -116,16 +116,6 @@ def _record(
         if note not in known:
             writer.event(records.DataEvent(note))
     writer.close()
-
-
-def _find_changed_functions(run: Run, present: Sequence[Mapping[str, str]]) -> list[str]:
-    trained = {one["function"]: one["sha256"] for one in run.manifest.get("own_functions", [])}
-    return [
-        f"{one['function']} ({one['field']}) has changed since training: SHA-256 was {trained[one['function']][:12]}, "
-        f"is {one['sha256'][:12]}; scores are those of its present content"
-        for one in present
-        if one["function"] in trained and trained[one["function"]] != one["sha256"]
-    ]
 
 
 def _no_split(run: Run, split: str) -> DataError:

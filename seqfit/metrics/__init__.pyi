@@ -9,6 +9,7 @@ from seqfit.metrics.registry import higher_is_better as higher_is_better
 from seqfit.metrics.registry import is_in_own_unit as is_in_own_unit
 from seqfit.metrics.registry import known_metrics as known_metrics
 from seqfit.metrics.registry import metric_of_score as metric_of_score
+from seqfit.metrics.registry import own_score_names as own_score_names
 from seqfit.metrics.registry import row_scores_of as row_scores_of
 from seqfit.metrics.registry import score as score
 from seqfit.metrics.registry import scores_of as scores_of

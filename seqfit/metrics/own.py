@@ -5,7 +5,8 @@
 
 Its score has the function's name and the mean of its values, as they are; higher is better, so an error is returned as
 its negative. Values of single rows give a confidence interval; a function of all rows that returns one number has none.
-It is tried on three rows before training: its mistakes must not show after an hour.
+It is tried on three rows before training: its mistakes must not show after an hour. Where it fails later, the score is
+absent with the reason.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ def build_own_metric(own: OwnFunction) -> Callable[[Pairs], Scores]:
     def compute(pairs: Pairs) -> Scores:
         file = own.spec.rpartition(":")[0].replace("\\", "/").rpartition("/")[2]
         signatures = {own.name: f"{own.name}|{file}|sha256:{own.sha256[:12]}"}
-        found = _call(own, pairs)
+        try:
+            found = _call(own, pairs)
+        except RecipeError as error:  # after an hour of training it costs this score, and not the run
+            return Scores(absent={own.name: str(error)})
         if isinstance(found, list):
             return Scores({own.name: fmean(found)}, signatures, resamplers=(mean_rows({own.name: found}, scale=1.0),))
         return Scores({own.name: found}, signatures)

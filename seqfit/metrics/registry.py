@@ -124,6 +124,11 @@ def is_in_own_unit(score_name: str) -> bool:
     return score_name in _IN_OWN_UNIT or score_name not in _METRIC_OF_SCORE
 
 
+def own_score_names(metrics: Sequence[str]) -> list[str]:
+    """Of a user's own metrics."""
+    return [name for metric in metrics if is_own_function(metric) for name in scores_of(metric)]
+
+
 def check_own_metrics(metrics: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     """Tries those of a user on a few rows; a RecipeError says what is wrong."""
     for name in metrics:

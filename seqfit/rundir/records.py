@@ -316,7 +316,7 @@ class RecordsDroppedEvent:
 class FallbackEvent:
     kind: ClassVar[EventKind] = EventKind.FALLBACK
 
-    feature: Literal["batching", "generation", "trimming", "best-metric"]  # what it replaces
+    feature: Literal["batching", "generation", "trimming", "metric", "best-metric"]  # what it replaces
     used: str  # instead
     reason: str
 

@@ -19,7 +19,7 @@ from seqfit.data import PreparedData
 from seqfit.errors import OutOfMemory, PeerLost, SeqfitError, Stopped, TrainingFailed, format_error, is_out_of_memory
 from seqfit.hub import went_offline
 from seqfit.inspection import Data, Given, RecipeLike, read_given, summarise_splits
-from seqfit.own_functions import list_functions, remember_function
+from seqfit.own_functions import list_changes, list_functions, remember_function
 from seqfit.parallel import World, explain_peer_lost, is_peer_lost, join_world
 from seqfit.planning import calibrations
 from seqfit.recipe import dump_recipe
@@ -195,6 +195,9 @@ def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> 
         changed = None if snapshot is None else check_exact(run.path, snapshot, setup)
         if changed is not None:
             writer.event(EventKind.INEXACT_RESUME, changed)
+        functions = list_functions(resolved.recipe.functions)
+        for message in list_changes(run.manifest.get("own_functions", []), functions):
+            writer.event(records.DataEvent(message))
         begin = 0 if snapshot is None else snapshot.step
         found = find_smaller_micro_batches(run.events() if world.is_first else [], after=begin)
         splits = dict(world.broadcast(list(found.items())))

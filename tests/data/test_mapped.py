@@ -41,6 +41,14 @@ def word_overlap(prediction, references):
     return max(len(set(prediction.split()) & set(text.split())) for text in references)
 
 
+calls = []
+
+
+def only_three_times(prediction, references):
+    calls.append(prediction)
+    return 1 / (len(calls) < 4)
+
+
 def crashes(prediction, references):
     return 1 / len(prediction)
 """
@@ -80,7 +88,7 @@ def test_a_run_with_a_map_and_a_metric_of_ones_own(recipe: dict[str, Any], tmp_p
     (tmp_path / "own.py").write_text(OWN.replace("max(", "min("))
     again = seqfit.evaluate(run)
     assert again["own_functions"] != hashes
-    assert any("has changed since training" in event["message"] for event in run.events())
+    assert any("has changed since training began" in event["message"] for event in run.events())
 
 
 def test_a_changed_map_is_other_data(recipe: dict[str, Any], tmp_path: Path) -> None:
@@ -111,6 +119,15 @@ def test_a_metric_that_fails_on_an_empty_prediction_ends_before_training(
     with pytest.raises(RecipeError, match="raised ZeroDivisionError"):
         seqfit.train(recipe, out=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_metric_that_fails_later_does_not_end_the_run(recipe: dict[str, Any], tmp_path: Path) -> None:
+    recipe["eval"] = {"metrics": ["squad", f"{tmp_path / 'own.py'}:only_three_times"], "best": "only_three_times"}
+    run = seqfit.train(recipe, out=tmp_path / "run", progress=False)
+    assert run.status == "finished"
+    assert "only_three_times" not in run.evaluations()[-1]["scores"]
+    features = [event["data"]["feature"] for event in run.events() if event["kind"] == "fallback"]
+    assert set(features) >= {"metric", "best-metric"}
 
 
 def test_a_map_that_needs_the_target_is_explained_at_prediction(recipe: dict[str, Any], tmp_path: Path) -> None:
