@@ -90,7 +90,8 @@ def test_evaluate_honours_the_search_that_is_asked_for(run: Path) -> None:
     [
         (["train"], "no recipe is given"),
         (["train", "demo", "--model", "x"], "together with --task or --model"),
-        (["train", "--data", "x.csv"], "no model is given"),
+        (["train", "--data", "x.csv"], "x.csv does not exist"),
+        (["train", "demo", "--gpu", "t4"], "--gpu is t4, and the model is given"),
         (["evaluate", "nowhere"], "manifest.json"),
         (["predict", "nowhere", "a=b"], "does not exist"),
         (["predict", "nowhere", "a=b", "--top-k", "3"], "Only sampling uses it"),
