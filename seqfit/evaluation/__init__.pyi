@@ -3,6 +3,7 @@ from seqfit.evaluation import paired as paired
 from seqfit.evaluation.evaluate import predict as predict
 from seqfit.evaluation.predictions import choose_metrics as choose_metrics
 from seqfit.evaluation.predictor import Predictor as Predictor
+from seqfit.evaluation.rows import PredictionRows as PredictionRows
 from seqfit.evaluation.rows import rows_from_bytes as rows_from_bytes
 from seqfit.evaluation.rows import rows_from_fields as rows_from_fields
 from seqfit.evaluation.rows import rows_from_file as rows_from_file

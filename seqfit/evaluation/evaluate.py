@@ -18,7 +18,7 @@ from seqfit.errors import DataError
 from seqfit.evaluation.analysis import RIGHT, analyse
 from seqfit.evaluation.predictions import choose_metrics
 from seqfit.evaluation.predictor import Predictor, build_generator
-from seqfit.evaluation.scoring import SplitScores, list_limits, score_split
+from seqfit.evaluation.scoring import SplitScores, list_bounds, score_split
 from seqfit.generation import GenerationOptions, explain_fallback
 from seqfit.inspection import Data, replace_data
 from seqfit.model import Checkpoint, GenerationMetadata, build_text_encoder, load_model, load_tokenizer
@@ -146,7 +146,7 @@ def _to_report(
         "signatures": result.scores.signatures,
         "absent": absent,
         "by_source": {title: scores.values for title, scores in result.by_source.items()},
-        "intervals_by_source": {title: list_limits(found) for title, found in result.intervals_by_source.items()},
+        "intervals_by_source": {title: list_bounds(found) for title, found in result.intervals_by_source.items()},
         **analyse(recipe.task, result.predictions),
         "predictions": result.predictions,
     }

@@ -122,8 +122,8 @@ class Predictor:
             if self._task.recipe.answer_after is not None:
                 raise RecipeError(
                     f"labels are given, {', '.join(options.labels)}",
-                    f"the answers of this model follow '{self._task.recipe.answer_after}' (task.answer_after), and labels "
-                    "are whole texts",
+                    f"the answers of this model follow '{self._task.recipe.answer_after}' (task.answer_after), and "
+                    "labels are whole texts",
                     "Leave the labels out, or give spans_of",
                 )
             ids = self._encoder.encode_targets(options.labels, self._task.recipe.target_language)

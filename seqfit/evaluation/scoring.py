@@ -31,10 +31,10 @@ class SplitScores:
     intervals_by_source: dict[str, dict[str, resampling.ScoreInterval]] = field(default_factory=dict)
 
     def list_intervals(self) -> dict[str, list[float]]:
-        return list_limits(self.intervals)
+        return list_bounds(self.intervals)
 
 
-def list_limits(intervals: Mapping[str, resampling.ScoreInterval]) -> dict[str, list[float]]:
+def list_bounds(intervals: Mapping[str, resampling.ScoreInterval]) -> dict[str, list[float]]:
     return {name: [interval.low, interval.high] for name, interval in intervals.items()}
 
 
