@@ -102,8 +102,7 @@ def remember_function(call: Callable[..., Any]) -> str:
             f"metrics has {call!r}", "A metric is a function with a name, which its score gets", "Define it with def"
         )
     file = getattr(module, "__file__", None)
-    is_importable = file is not None and getattr(module, name, None) is call and module.__name__ != "__main__"
-    if is_importable:
+    if module is not None and file and module.__name__ != "__main__" and getattr(module, name, None) is call:
         path = Path(str(file)).resolve()
         spec, digest = f"{path}:{name}", _hash_file(path)
     else:

@@ -70,7 +70,8 @@ def score_generated(
             prediction["confidence"] = candidates[0].confidence
     scores = score_predictions(task.recipe, metrics, predictions)
     add_row_scores(predictions, scores, metrics)
-    by_source, intervals_by_source = {}, {}
+    by_source: dict[str, Scores] = {}
+    intervals_by_source: dict[str, dict[str, resampling.ScoreInterval]] = {}
     if len(split.titles) > 1:
         for number, title in enumerate(split.titles):
             of_source = [predictions[i] for i in np.flatnonzero(split.source_index[rows] == number)]

@@ -128,7 +128,7 @@ def _choose(answers: Sequence[_Answer]) -> list[_Answer]:
 
 
 def _show_controls(answers: Sequence[_Answer], *, is_judged: bool) -> Html:
-    buttons = []
+    buttons: list[Html] = []
     if is_judged:
         counts = {"all": len(answers), "bad": sum(not one.is_right for one in answers)}
         counts["good"] = counts["all"] - counts["bad"]
@@ -157,7 +157,7 @@ def _show_controls(answers: Sequence[_Answer], *, is_judged: bool) -> Html:
     for answer in answers:
         for group in answer.groups:
             counted[group] = counted.get(group, 0) + 1
-    groups = []
+    groups: list[Html] = []
     if counted:
         named = [element("option", f"{group} ({count:,})", value=group) for group, count in counted.items()]
         groups = [

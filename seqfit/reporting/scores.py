@@ -154,7 +154,7 @@ def _show_class_scores(split: str, classes: Sequence[JsonRecord], confusion: Any
         rows = [[*row, _name_confused(place, names, confusion[place])] for place, row in enumerate(rows)]
     shown = table(heads, rows[:_MOST_CLASSES])
     more = f" The first {_MOST_CLASSES} of {len(rows)}." if len(rows) > _MOST_CLASSES else ""
-    matrix = []
+    matrix: list[Html] = []
     if confusion and len(names) <= _MATRIX:
         cells = [[name, *(f"{count:,}" for count in counts)] for name, counts in zip(names, confusion, strict=True)]
         matrix = [element("h3", "Confusion matrix"), table(["reference", *names, classes_of.OTHER], cells)]

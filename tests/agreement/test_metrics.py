@@ -83,8 +83,8 @@ def _official_best_threshold(
     predictions: list[str], scores: list[float], no_answer: list[float], has_answer: list[bool]
 ) -> tuple[float, float]:
     """evaluate-v2.0's search: everything unanswered, then one question after the other by its probability."""
-    current = sum(1 for has in has_answer if not has)
-    best, threshold = float(current), 0.0
+    current = float(sum(1 for has in has_answer if not has))
+    best, threshold = current, 0.0
     for row in sorted(range(len(scores)), key=lambda number: no_answer[number]):
         of_no_answer = -1 if predictions[row] else 0
         current += scores[row] if has_answer[row] else of_no_answer
