@@ -37,6 +37,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "profile": "Show where the time and memory of a step go, and what to change.",
         "evaluate": "Score the model of a run; writes metrics and predictions.",
         "predict": "Generate predictions for rows of a file or standard input.",
+        "serve": "Serve trained models on this machine: a page to try and compare them, and an HTTP API.",
         "report": "Write one HTML page about runs or a comparison, or serve it live.",
         "track": "Send runs to TensorBoard, trackio, Weights & Biases or MLflow.",
         "trim": "Write a smaller model whose vocabulary has only the tokens of some data.",

@@ -1,0 +1,110 @@
+"""What is served: a model that checks rows, and answers several at once or one piece by piece.
+
+`ServedModel` is all that the server knows of it. `load_model_folder` finds out which kind a folder holds:
+
+    a run directory, a checkpoint folder      CheckpointModel, by torch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from seqfit.rundir import Run, files
+from seqfit.serving.columns import check_row
+from seqfit.tasks import Task, build_task
+
+ServedRow = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """What a request may set; None: as the model was trained."""
+
+    n_best: int = 1
+    beams: int | None = None
+    max_new_tokens: int | None = None
+    temperature: float | None = None  # any of these three: sampling
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    @property
+    def samples(self) -> bool:
+        return any(value is not None for value in (self.temperature, self.top_k, self.top_p))
+
+
+@dataclass(frozen=True)
+class ModelAnswer:
+    """One candidate: the prediction, and the generated text that it was taken from."""
+
+    prediction: str
+    text: str
+    confidence: float | None = None
+    score: float | None = None
+
+
+class ServedModel(Protocol):
+    """`check` is called by any thread, the others by one at a time."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def path(self) -> Path: ...  # where ratings are kept
+    @property
+    def task(self) -> Task: ...
+    @property
+    def max_new_tokens(self) -> int: ...
+
+    def check(self, row: object) -> ServedRow:
+        """The row; a SeqfitError if no source can be made of it."""
+        ...
+
+    def generate(self, rows: Sequence[ServedRow], options: AnswerOptions) -> list[list[ModelAnswer]]:
+        """The candidates of each row, the best first."""
+        ...
+
+    def stream(self, row: ServedRow, options: AnswerOptions) -> Iterator[str]:
+        """Pieces of the generated text."""
+        ...
+
+    def count_tokens(self, text: str) -> int: ...
+
+
+class CheckpointModel:
+    def __init__(self, path: Path, name: str) -> None:
+        from seqfit.evaluation import Predictor
+        from seqfit.model import GenerationMetadata, build_text_encoder, load_tokenizer
+        from seqfit.recipe import ModelRecipe
+
+        folder = Run(path).checkpoint if (path / files.MANIFEST).is_file() else path
+        self.name = name
+        self.path = path
+        self._predictor = Predictor(path)
+        metadata = GenerationMetadata.read(folder)
+        self.task = build_task(metadata.task)
+        self.max_new_tokens = metadata.max_new_tokens
+        self._tokenizer = load_tokenizer(ModelRecipe(path=str(folder), kind=metadata.kind))  # the generator has its own
+        self._encoder = build_text_encoder(self._tokenizer)
+
+    def check(self, row: object) -> ServedRow:
+        checked = check_row(self.task, row)
+        for field, code in zip(("source_language", "target_language"), self.task.languages_of(checked), strict=True):
+            if code is not None:
+                self._encoder.check_row_language(code, field)
+        return checked
+
+    def generate(self, rows: Sequence[ServedRow], options: AnswerOptions) -> list[list[ModelAnswer]]:
+        return [[ModelAnswer(text, text)] for text in self._predictor.predict(rows)]
+
+    def stream(self, row: ServedRow, options: AnswerOptions) -> Iterator[str]:
+        yield self.generate([row], options)[0][0].text
+
+    def count_tokens(self, text: str) -> int:
+        return len(self._tokenizer(text)["input_ids"])
+
+
+def load_model_folder(path: Path, name: str) -> ServedModel:
+    return CheckpointModel(path, name)
