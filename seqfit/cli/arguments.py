@@ -1,4 +1,4 @@
-"""What several commands share: arguments with their help, answers to Trainer options, a progress bar, a page's address."""
+"""What several commands share: arguments with their help, answers to Trainer options, progress, a page's address."""
 
 from __future__ import annotations
 

@@ -28,13 +28,13 @@ def build_app(
     announce: Callable[[], None] = lambda: None,
 ) -> Starlette:
     api = Api(queues, counters, options.timeout_seconds, has_token=options.token is not None)
-    form, docs = render_form(), render_docs(api.openapi)
+    form = render_form()
 
     async def show_form(_request: Request) -> Response:
         return HTMLResponse(form)
 
-    async def show_docs(_request: Request) -> Response:
-        return HTMLResponse(docs)
+    async def show_docs(request: Request) -> Response:
+        return HTMLResponse(render_docs(api.openapi, str(request.base_url).rstrip("/")))
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

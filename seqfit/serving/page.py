@@ -10,8 +10,19 @@ import json
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any
+from urllib.parse import urlsplit
 
-from seqfit.reporting import Html, code, element, join, render_document, section, table
+from seqfit.reporting import (
+    Html,
+    code,
+    command_line,
+    disclosure,
+    element,
+    render_document,
+    render_parts,
+    section,
+    table,
+)
 
 _SAMPLE_TEXT = "..."
 
@@ -22,7 +33,8 @@ def render_form() -> str:
     )
 
 
-def render_docs(openapi: Mapping[str, Any]) -> str:
+def render_docs(openapi: Mapping[str, Any], address: str) -> str:
+    """`address`: where the reader found it, for commands that can be pasted."""
     schemas = openapi["components"]["schemas"]
     parts = [
         element(
@@ -40,12 +52,12 @@ def render_docs(openapi: Mapping[str, Any]) -> str:
     ]
     for path, operations in openapi["paths"].items():
         for method, operation in operations.items():
-            parts.append(_render_operation(path, method, operation, schemas))
-    return render_document("seqfit serve: API", join(parts), style=_asset("serve.css"))
+            parts.append(_render_operation(address + path, method, operation, schemas))
+    return render_document("seqfit serve: API", render_parts(parts), style=_asset("serve.css"))
 
 
-def _render_operation(path: str, method: str, operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> Html:
-    parts: list[object] = [code(_write_command(path, method, operation))]
+def _render_operation(url: str, method: str, operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> Html:
+    parts: list[object] = [command_line(_write_command(url, method, operation))]
     if operation.get("parameters"):
         rows = [(one["name"], _name_type(one["schema"]), one["description"]) for one in operation["parameters"]]
         parts += [element("h3", "In the query string"), table(["name", "value", "what it does"], rows)]
@@ -62,12 +74,13 @@ def _render_operation(path: str, method: str, operation: Mapping[str, Any], sche
         (status, response["description"], _name_content(response["content"]))
         for status, response in operation["responses"].items()
     ]
-    parts += [element("h3", "Answers"), table(["status", "when", "content"], answers)]
     content = operation["responses"]["200"]["content"].get("application/json")
+    shown: list[object] = [table(["status", "when", "content"], answers)]
     if content is not None:
         name = content["schema"]["$ref"].rpartition("/")[2]
-        parts.append(code(json.dumps(_sample(schemas[name], schemas), indent=2, ensure_ascii=False)))
-    return section(f"{method.upper()} {path}", *parts, note=operation["summary"])
+        shown.insert(0, code(json.dumps(_sample(schemas[name], schemas), indent=2, ensure_ascii=False)))
+    parts.append(disclosure("Answers", element("div", *shown)))
+    return section(f"{method.upper()} {urlsplit(url).path}", *parts, note=operation["summary"])
 
 
 def _find_fields(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
@@ -77,13 +90,13 @@ def _find_fields(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str
     return schema["properties"], schema.get("required", [])
 
 
-def _write_command(path: str, method: str, operation: Mapping[str, Any]) -> str:
+def _write_command(url: str, method: str, operation: Mapping[str, Any]) -> str:
     if method == "get":
-        return f"curl http://127.0.0.1:PORT{path}"
+        return f"curl {url}"
     fields, required = _find_fields(operation["requestBody"]["content"]["application/json"]["schema"])
     sample = {name: _sample(fields[name], {}) for name in required or fields}
     body = json.dumps(sample, ensure_ascii=False).replace("'", "'\\''")
-    return f"curl http://127.0.0.1:PORT{path} -H 'Content-Type: application/json' -d '{body}'"
+    return f"curl {url} -H 'Content-Type: application/json' -d '{body}'"
 
 
 def _sample(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:

@@ -12,15 +12,17 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import uvicorn
 
 from seqfit.errors import RecipeError, RunError
+from seqfit.serving.app import build_app
+from seqfit.serving.backend import ServedModel, load_model_folder
+from seqfit.serving.counters import ModelCounters, ServerCounters
 from seqfit.serving.options import ServerOptions
-
-if TYPE_CHECKING:
-    from seqfit.serving.backend import ServedModel
+from seqfit.serving.queue import RequestQueue
 
 ADDRESS = "127.0.0.1"
 _GRACE_SECONDS = 5  # above the time limit of a request
@@ -35,38 +37,42 @@ def run_server(
     loading: Callable[[str], None] = lambda name: None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. `loading` is called before a model is loaded, `announce` with the address."""
-    from seqfit.serving.backend import load_model_folder
-
     names = [str(path) for path in paths]
     for name in names:
         if names.count(name) > 1:
             raise RunError(f"'{name}' is given twice", "each model is served once", "Remove one of the two")
-    listener = _listen(options.port)  # before the models are loaded: a port that is taken is an error at once
+    listener = listen(options.port)  # before the models are loaded: a port that is taken is an error at once
     with contextlib.closing(listener):
         models = []
         for path, name in zip(paths, names, strict=True):
             loading(name)
             models.append(load_model_folder(path, name))
         port = listener.getsockname()[1]
-        serve_models(models, options, listener, lambda: announce(f"http://{ADDRESS}:{port}/"))
+        with prepared_server(models, options, lambda: announce(f"http://{ADDRESS}:{port}/")) as server:
+            _run_until_stopped(server, listener)
 
 
-def serve_models(
-    models: Sequence[ServedModel], options: ServerOptions, listener: socket.socket, announce: Callable[[], None]
-) -> None:
-    import uvicorn
+def _run_until_stopped(server: uvicorn.Server, listener: socket.socket) -> None:
+    """uvicorn ends by itself after SIGTERM or SIGINT, and raises the signal again: as Ctrl-C, which ends nothing."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run(sockets=[listener])
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
-    from seqfit.serving.app import build_app
-    from seqfit.serving.counters import ModelCounters, ServerCounters
-    from seqfit.serving.queue import RequestQueue
 
+@contextlib.contextmanager
+def prepared_server(
+    models: Sequence[ServedModel], options: ServerOptions, announce: Callable[[], None] = lambda: None
+) -> Iterator[uvicorn.Server]:
+    """A server of these models, to be run; at the end of the block its queues are closed."""
     counters = ServerCounters()
     queues = {
         model.name: RequestQueue(model, options.queue_rows, ModelCounters(counters, model.name)) for model in models
     }
-    app = build_app(queues, counters, options, announce)
     config = uvicorn.Config(
-        app,
+        build_app(queues, counters, options, announce),
         http="h11",
         ws="none",
         loop="asyncio",
@@ -78,17 +84,14 @@ def serve_models(
     )
     # A broken request is the client's business: it gets its 400, and the terminal stays quiet.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises its signal again at the end
     try:
-        with contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+        yield uvicorn.Server(config)
     finally:
-        signal.signal(signal.SIGTERM, before)
         for queue in queues.values():
             queue.close()
 
 
-def _listen(port: int | None) -> socket.socket:
+def listen(port: int | None) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
