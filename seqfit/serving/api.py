@@ -23,12 +23,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from seqfit.errors import SeqfitError
-from seqfit.serving.backend import AnswerOptions, ServedModel, ServedRow
-from seqfit.serving.columns import list_columns
+from seqfit.serving.backend import RequestOptions, ServedModel, ServedRow
+from seqfit.serving.columns import list_prompt_templates, list_source_columns
 from seqfit.serving.counters import CONTENT_TYPE, ServerCounters
 from seqfit.serving.errors import ApiError
 from seqfit.serving.examples import Examples, read_examples
 from seqfit.serving.feedback import keep_rating, target_columns
+from seqfit.serving.filled import read_filled
 from seqfit.serving.openapi import build_openapi
 from seqfit.serving.queue import Answers, QueuedRequest, RequestQueue
 from seqfit.serving.requests import MOST_ROWS, CompletionRequest, Rating, parse_body, parse_json, parse_query
@@ -57,9 +58,7 @@ class Api:
         if not query.stream:
             answers = await self._generate(queue, rows, options)
             return JSONResponse(_describe(queue.model, rows, answers, started))
-        if isinstance(given, list):
-            raise ApiError(422, "invalid_request", "stream: Give one row, not a list", "stream")
-        parts = self._stream(queue, rows[0], options)  # before the response begins: a full queue is a status
+        parts = self._stream(queue, rows, options)  # before the response begins: a full queue is a status
 
         async def events() -> AsyncIterator[bytes]:
             try:
@@ -83,7 +82,7 @@ class Api:
             "model": queue.model.name,
         }
         if given.stream:
-            parts = self._stream(queue, rows[0], options)
+            parts = self._stream(queue, rows, options)
             events = _complete_streamed(queue.model, parts, given, envelope)
             return StreamingResponse(events, media_type=EVENT_STREAM)
         answers = await self._generate(queue, rows, options)
@@ -142,7 +141,7 @@ class Api:
             raise ApiError(404, "model_not_found", f"There is no model '{name}' here; served: {known}", "model")
         return self._queues[name]
 
-    async def _generate(self, queue: RequestQueue, rows: Sequence[ServedRow], options: AnswerOptions) -> Answers:
+    async def _generate(self, queue: RequestQueue, rows: Sequence[ServedRow], options: RequestOptions) -> Answers:
         if not rows:
             return []
         request = QueuedRequest(rows, options)
@@ -155,9 +154,12 @@ class Api:
         except Exception as error:  # whatever the model raised: the client has it, and no traceback
             raise ApiError.of(error) from error
 
-    def _stream(self, queue: RequestQueue, row: ServedRow, options: AnswerOptions) -> AsyncIterator[str | Answers]:
+    def _stream(
+        self, queue: RequestQueue, rows: Sequence[ServedRow], options: RequestOptions
+    ) -> AsyncIterator[str | Answers]:
+        """Of several rows only the answers."""
         stream = TextStream()
-        request = QueuedRequest([row], options, stream.put)
+        request = QueuedRequest(rows, options, stream.put if len(rows) == 1 else None)
         try:
             queue.submit(request)
         except SeqfitError as error:
@@ -202,8 +204,8 @@ def _check(model: ServedModel, row: object, number: int | None) -> ServedRow:
 
 
 def _to_row(model: ServedModel, prompt: str) -> object:
-    """A prompt is the text of the only column, or a JSON object; for several columns, it must be one."""
-    columns = [column.path for column in list_columns(model.task)]
+    """A prompt is the text of the only column, or what the source's template makes of several, or JSON with them."""
+    columns = [column.path for column in list_source_columns(model.task)]
     if prompt.lstrip().startswith("{"):
         try:
             row = parse_json(prompt.encode("utf-8", "surrogatepass"))
@@ -213,10 +215,15 @@ def _to_row(model: ServedModel, prompt: str) -> object:
             return row
     if len(columns) == 1:
         return {columns[0]: prompt}
+    templates = list_prompt_templates(model.task)
+    found = next((row for one in templates if (row := read_filled(one, prompt)) is not None), None)
+    if found is not None:
+        return found
+    form = f"a text like {templates[0]!r}, or " if templates else ""
     raise ApiError(
         422,
         "invalid_request",
-        f"prompt: The source has the columns {', '.join(columns)}; give a JSON object with them, as text",
+        f"prompt: The source has the columns {', '.join(columns)}; give {form}a JSON object with them, as text",
         "prompt",
     )
 
@@ -252,7 +259,7 @@ def _describe_model(model: ServedModel) -> dict[str, Any]:
     return {
         "name": model.name,
         "task": recipe.name,
-        "columns": [asdict(column) for column in list_columns(model.task)],
+        "columns": [asdict(column) for column in list_source_columns(model.task)],
         "target_columns": target_columns(model.task),
         "labels": list(recipe.label_values) if recipe.name in ("classify", "multilabel") else [],
     }

@@ -20,7 +20,7 @@ ServedRow = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class AnswerOptions:
+class RequestOptions:
     """What a request may set; None: as the model was trained."""
 
     n_best: int = 1
@@ -62,11 +62,11 @@ class ServedModel(Protocol):
         """The row; a SeqfitError if no source can be made of it."""
         ...
 
-    def generate(self, rows: Sequence[ServedRow], options: AnswerOptions) -> list[list[ModelAnswer]]:
+    def generate(self, rows: Sequence[ServedRow], options: RequestOptions) -> list[list[ModelAnswer]]:
         """The candidates of each row, the best first."""
         ...
 
-    def stream(self, row: ServedRow, options: AnswerOptions) -> Iterator[str]:
+    def stream(self, row: ServedRow, options: RequestOptions) -> Iterator[str]:
         """Pieces of the generated text."""
         ...
 
@@ -96,10 +96,10 @@ class CheckpointModel:
                 self._encoder.check_row_language(code, field)
         return checked
 
-    def generate(self, rows: Sequence[ServedRow], options: AnswerOptions) -> list[list[ModelAnswer]]:
+    def generate(self, rows: Sequence[ServedRow], options: RequestOptions) -> list[list[ModelAnswer]]:
         return [[ModelAnswer(text, text)] for text in self._predictor.predict(rows)]
 
-    def stream(self, row: ServedRow, options: AnswerOptions) -> Iterator[str]:
+    def stream(self, row: ServedRow, options: RequestOptions) -> Iterator[str]:
         yield self.generate([row], options)[0][0].text
 
     def count_tokens(self, text: str) -> int:

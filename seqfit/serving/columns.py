@@ -31,7 +31,7 @@ class SourceColumn:
     is_list: bool = False  # the choices of a question
 
 
-def list_columns(task: Task) -> list[SourceColumn]:
+def list_source_columns(task: Task) -> list[SourceColumn]:
     """All columns of the source; required are those that each of its templates needs."""
     needed = set.intersection(*(set(paths) for paths in _needed_columns(task)))
     choices = columns_of(task.recipe.choices) if isinstance(task.recipe.choices, str) else ()
@@ -50,6 +50,15 @@ def _needed_columns(task: Task) -> list[tuple[str, ...]]:
     ]
 
 
+def list_prompt_templates(task: Task) -> list[str]:
+    """The source's templates with the prefix, for prompts from which a row can be read."""
+    recipe = task.recipe
+    if recipe.choices is not None or columns_of((recipe.source_language or "") + (recipe.target_language or "")):
+        return []  # the row has columns that no template of the source names
+    prefix = recipe.prefix.replace("{", "{{").replace("}", "}}")
+    return [prefix + one for one in ([recipe.source] if isinstance(recipe.source, str) else recipe.source)]
+
+
 def check_row(task: Task, row: object) -> Mapping[str, Any]:
     """The row, if a source can be made of it."""
     if not isinstance(row, dict):
@@ -58,18 +67,18 @@ def check_row(task: Task, row: object) -> Mapping[str, Any]:
             "A row is a JSON object with the recipe's columns",
             f"Give one with {_listed(task)}",
         )
-    known = {column.path for column in list_columns(task)}
+    known = {column.path for column in list_source_columns(task)}
     for path in known:
         if _look_up(path, row) is not None:
             _check_value(path, _look_up(path, row))
     options = [[path for path in needed if not column_text(path, row).strip()] for needed in _needed_columns(task)]
-    missing = min(options, key=len)
+    missing = min(options, key=lambda paths: len(paths))
     if missing:
         state = "empty" if _look_up(missing[0], row) is not None else "not there"
         extra = [name for name in row if name not in known]
         raise DataError(
             f"The column '{missing[0]}' is {state}",
-            f"The model's source needs {', '.join(min(_needed_columns(task), key=len))}",
+            f"The model's source needs {', '.join(min(_needed_columns(task), key=lambda paths: len(paths)))}",
             f"Give a text for it.{''.join(did_you_mean(name, missing) and f' You gave {name!r}.' for name in extra)}",
         )
     try:
@@ -109,7 +118,7 @@ def _check_value(path: str, value: object) -> None:
 
 
 def _listed(task: Task) -> str:
-    return ", ".join(repr(column.path) for column in list_columns(task) if column.required)
+    return ", ".join(repr(column.path) for column in list_source_columns(task) if column.required)
 
 
 def describe_json(value: object) -> str:
@@ -125,7 +134,6 @@ def row_schema(task: Task) -> dict[str, Any]:
             "type": "object",
             "properties": {key: {"type": "string"} for key in keys},
             "required": list(keys),
-            "additionalProperties": False,
         }
         for keys in _TURNS
     ]
@@ -138,7 +146,7 @@ def row_schema(task: Task) -> dict[str, Any]:
         ]
     }
     optional = {"anyOf": [*filled["anyOf"], {"type": ["string", "null"]}]}
-    columns = {column.path: filled if column.required else optional for column in list_columns(task)}
+    columns = {column.path: filled if column.required else optional for column in list_source_columns(task)}
     needed = [list(dict.fromkeys(paths)) for paths in _needed_columns(task)]
     schema: dict[str, Any] = {"type": "object", "properties": columns}
     if len(needed) == 1:

@@ -13,7 +13,6 @@ are subject 'Peru' and answer 'Lima'.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +23,9 @@ from typing import Any
 from seqfit.errors import RunError, SeqfitError
 from seqfit.rundir import append_record, files
 from seqfit.serving.backend import ServedModel
+from seqfit.serving.filled import read_filled
 from seqfit.serving.requests import Rating
-from seqfit.tasks import Task, columns_of, render_template
+from seqfit.tasks import Task, columns_of
 
 _lock = threading.Lock()  # a line at a time
 
@@ -91,7 +91,7 @@ def _find_target(task: Task, row: Mapping[str, Any], rating: Rating) -> tuple[di
         expected = None
     else:
         text = rating.prediction if rating.text is None else rating.text
-        filled = list(_read_target(task, row, text, rating.prediction))
+        filled = list(_read_target(task, text, rating.prediction))
         expected = task.extract(text, task.choices_of(row))
     why = f"'{_target_template(task)}' can't be read off the text '{rating.text or rating.prediction}'"
     for candidate in filled:
@@ -108,24 +108,15 @@ def _find_target(task: Task, row: Mapping[str, Any], rating: Rating) -> tuple[di
     return None, why
 
 
-def _read_target(task: Task, row: Mapping[str, Any], text: str, prediction: str) -> Iterator[dict[str, Any]]:
+def _read_target(task: Task, text: str, prediction: str) -> Iterator[dict[str, Any]]:
     """Columns -> texts for which the target's template may give the text."""
     if task.recipe.label_columns:
         labels = {label.strip() for label in prediction.split(task.recipe.LABEL_JOINT)}
         yield {column: int(column in labels) for column in task.recipe.label_columns}
         return
-    template = _target_template(task)
-    for required_only in (False, True):
-        columns = columns_of(template, required_only=required_only)
-        marks = {column: f"\0{number}\0" for number, column in enumerate(columns)}
-        others = dict.fromkeys(set(columns_of(template)) - set(columns), "")
-        pattern = re.escape(render_template(template, {**row, **others, **marks}))
-        for number in range(len(columns)):
-            mark = re.escape(f"\0{number}\0")
-            pattern = pattern.replace(mark, "(.+?)" if number < len(columns) - 1 else "(.+)")
-        match = re.fullmatch(pattern, text.strip(), re.DOTALL)
-        if match is not None:
-            yield {**others, **dict(zip(columns, match.groups(), strict=True))}
+    found = read_filled(_target_template(task), text.strip())
+    if found is not None:
+        yield dict(found)
 
 
 def _variants(task: Task, row: Mapping[str, Any], columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,7 @@ from seqfit.serving.counters import ServerCounters
 from seqfit.serving.errors import ApiError
 from seqfit.units import format_bytes
 
-NAMES = ("127.0.0.1", "localhost", "::1")
+_NAMES = ("127.0.0.1", "localhost", "::1")
 OPEN_PATHS = ("/", "/docs", "/openapi.json", "/healthz")
 _DISCARDED_BYTES = 64 * 2**20  # of a body that is too large; a client that sends more sees its connection closed
 _HEADERS = {
@@ -86,9 +86,9 @@ class RequestGuard:
         await self._app(scope, _replay(body, receive), send)
 
     def _check_sender(self, headers: Headers) -> None:
-        if _host(f"//{headers.get('host', '')}") not in NAMES:
+        if _host(f"//{headers.get('host', '')}") not in _NAMES:
             raise ApiError(
-                403, "forbidden", f"This server is called {' or '.join(NAMES[:2])}, not as the Host header says"
+                403, "forbidden", f"This server is called {' or '.join(_NAMES[:2])}, not as the Host header says"
             )
         origin = headers.get("origin")
         if origin is not None and _netloc(origin) != headers.get("host", "").lower():

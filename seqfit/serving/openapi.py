@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
+
+from pydantic import BaseModel
 
 from seqfit import __version__
 from seqfit.serving.backend import ServedModel
-from seqfit.serving.columns import row_schema
+from seqfit.serving.columns import list_prompt_templates, row_schema
+from seqfit.serving.filled import filled_pattern
 from seqfit.serving.requests import MOST_ROWS, CompletionRequest, PredictQuery, Rating, describe_fields
 
 _Schema = dict[str, Any]
@@ -191,20 +193,20 @@ def _one_of(schemas: list[_Schema]) -> _Schema:
 
 
 def _prompt_schema(models: Sequence[ServedModel], schema: _Schema) -> _Schema:
-    """Where a source has several columns, a text is JSON, which a schema of texts can't say: an example does."""
-    example = models[0].task.source_columns()
-    if len(example) == 1:
+    """Where a source has several columns, a prompt is the text that the recipe's templates make of them."""
+    templates = [template for model in models for template in list_prompt_templates(model.task)]
+    if not templates or any(len(model.task.source_columns()) == 1 for model in models):
         return schema
-    written = "{" + ", ".join(f'"{column}": "..."' for column in example) + "}"
-    return {**schema, "examples": [written], "description": f"{schema['description']} For example {written}"}
+    text = {"type": "string", "pattern": filled_pattern(templates)}
+    several = {"type": "array", "items": text, "minItems": 1, "maxItems": MOST_ROWS}
+    return {**schema, "anyOf": [text, several], "examples": [templates[0]]}
 
 
-@cache
-def _fields(kind: type[Any]) -> Mapping[str, Any]:
+def _fields(kind: type[BaseModel]) -> Mapping[str, Any]:
     return describe_fields(kind)
 
 
-def _with_names(kind: type[Any], names: Sequence[str]) -> _Schema:
+def _with_names(kind: type[BaseModel], names: Sequence[str]) -> _Schema:
     """The schema of a model of pydantic whose field `model` is one of the served."""
     schema: _Schema = {**_fields(kind), "properties": {**_fields(kind)["properties"]}}
     schema["properties"]["model"] = {**schema["properties"]["model"], "anyOf": _name_schema(names)}
@@ -238,7 +240,7 @@ def _get(summary: str, schema: str, errors: Sequence[int] = ()) -> dict[str, Any
 def _responses(schema: str, errors: Sequence[int], *, streams: bool = False) -> dict[str, Any]:
     content: dict[str, Any] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
     if streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {"schema": _object({"data": _TEXT})}
     return {"200": {"description": schema, "content": content}, **_errors(errors)}
 
 

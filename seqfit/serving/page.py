@@ -137,7 +137,7 @@ def _name_type(schema: Mapping[str, Any]) -> str:
         "object": "object",
         "number": "number",
     }
-    return " or ".join(names.get(one, one) for one in kinds)
+    return " or ".join(names.get(str(one), str(one)) for one in kinds)
 
 
 def _name_content(content: Mapping[str, Any]) -> str:

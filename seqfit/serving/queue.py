@@ -24,7 +24,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from seqfit.errors import SeqfitError
-from seqfit.serving.backend import AnswerOptions, ModelAnswer, ServedModel, ServedRow
+from seqfit.serving.backend import ModelAnswer, RequestOptions, ServedModel, ServedRow
 from seqfit.serving.counters import ModelCounters
 
 BATCH_ROWS = 64
@@ -41,7 +41,7 @@ class QueueFull(SeqfitError):
 @dataclass(eq=False)
 class QueuedRequest:
     rows: Sequence[ServedRow]
-    options: AnswerOptions
+    options: RequestOptions
     on_text: Callable[[str], None] | None = None  # called by the queue's thread with pieces of the text, as they come
     answers: Future[Answers] = field(default_factory=Future)  # cancelled: nobody waits for it any more
     abandoned: bool = False  # the reader of a stream has gone

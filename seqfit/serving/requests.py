@@ -12,10 +12,10 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 from starlette.datastructures import QueryParams
 
-from seqfit.serving.backend import AnswerOptions
+from seqfit.serving.backend import RequestOptions
 from seqfit.serving.errors import ApiError
 
 MOST_ROWS = 256  # of one request
@@ -23,6 +23,15 @@ _Tokens = Annotated[int, Field(ge=1, le=2048)]
 _Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 _Text = Annotated[str, Field(pattern=r"[^\s]")]
 _T = TypeVar("_T", bound=BaseModel)
+
+
+def _check_false(value: bool) -> bool:
+    if value:
+        raise ValueError("not supported")
+    return value
+
+
+_UNSUPPORTED = Field(None, description="Not supported.")
 
 
 class _Strict(BaseModel):
@@ -33,7 +42,9 @@ class PredictQuery(_Strict):
     """Options of /predict, in its query string."""
 
     model: str | None = Field(None, description="Name of a served model, by default the first.")
-    stream: bool = Field(False, description="Send the text in pieces, as server-sent events. One row only.")
+    stream: bool = Field(
+        False, description="Send server-sent events: the text in pieces if there is one row, then the answers."
+    )
     n: Annotated[int, Field(ge=1, le=16)] = Field(1, description="Candidates per row, the best first.")
     beams: Annotated[int, Field(ge=1, le=16)] | None = Field(
         None, description="Beams of beam search; 1 is greedy; by default as the model was evaluated, and at least n."
@@ -46,8 +57,8 @@ class PredictQuery(_Strict):
     )
     seed: _Seed = Field(0, description="Seed of sampling.")
 
-    def to_options(self) -> AnswerOptions:
-        return AnswerOptions(
+    def to_options(self) -> RequestOptions:
+        return RequestOptions(
             n_best=self.n,
             beams=self.beams,
             max_new_tokens=self.max_new_tokens,
@@ -63,7 +74,8 @@ class CompletionRequest(_Strict):
 
     model: str | None = Field(None, description="Name of a served model, by default the first.")
     prompt: _Text | Annotated[list[_Text], Field(min_length=1, max_length=MOST_ROWS)] = Field(
-        description="The source's text; where the source has several columns, a JSON object with them, as text."
+        description="The text of the source's only column; of several, as the recipe's template puts them, or a JSON "
+        "object with them, as text."
     )
     max_tokens: _Tokens | None = Field(None, description="Length limit; by default the model's.")
     n: Annotated[int, Field(ge=1, le=16)] = Field(1, description="Candidates per prompt, the best first.")
@@ -77,12 +89,12 @@ class CompletionRequest(_Strict):
         | None
     ) = Field(None, description="The text ends before the first of these.")
     user: str | None = Field(None, description="Not used.")
-    echo: Literal[False] | None = Field(None, description="Not supported.")
-    logprobs: Literal[0] | None = Field(None, description="Not supported.")
-    best_of: Literal[1] | None = Field(None, description="Not supported.")
-    suffix: Literal[""] | None = Field(None, description="Not supported.")
-    presence_penalty: Literal[0] | None = Field(None, description="Not supported.")
-    frequency_penalty: Literal[0] | None = Field(None, description="Not supported.")
+    echo: Annotated[bool, AfterValidator(_check_false), WithJsonSchema({"const": False})] | None = _UNSUPPORTED
+    logprobs: Annotated[int, Field(ge=0, le=0)] | None = _UNSUPPORTED
+    best_of: Annotated[int, Field(ge=1, le=1)] | None = _UNSUPPORTED
+    suffix: Annotated[str, Field(max_length=0)] | None = _UNSUPPORTED
+    presence_penalty: Annotated[float, Field(ge=0, le=0)] | None = _UNSUPPORTED
+    frequency_penalty: Annotated[float, Field(ge=0, le=0)] | None = _UNSUPPORTED
 
     @model_validator(mode="after")
     def _streams_one(self) -> CompletionRequest:
@@ -98,9 +110,9 @@ class CompletionRequest(_Strict):
     def stops(self) -> list[str]:
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
-    def to_options(self) -> AnswerOptions:
+    def to_options(self) -> RequestOptions:
         samples = self.temperature > 0
-        return AnswerOptions(
+        return RequestOptions(
             n_best=self.n,
             max_new_tokens=self.max_tokens,
             temperature=self.temperature if samples else None,

@@ -24,7 +24,7 @@ from seqfit.serving.counters import ModelCounters, ServerCounters
 from seqfit.serving.options import ServerOptions
 from seqfit.serving.queue import RequestQueue
 
-ADDRESS = "127.0.0.1"
+_ADDRESS = "127.0.0.1"
 _GRACE_SECONDS = 5  # above the time limit of a request
 _BACKLOG = 512
 
@@ -48,7 +48,7 @@ def run_server(
             loading(name)
             models.append(load_model_folder(path, name))
         port = listener.getsockname()[1]
-        with prepared_server(models, options, lambda: announce(f"http://{ADDRESS}:{port}/")) as server:
+        with prepared_server(models, options, lambda: announce(f"http://{_ADDRESS}:{port}/")) as server:
             _run_until_stopped(server, listener)
 
 
@@ -95,7 +95,7 @@ def listen(port: int | None) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((ADDRESS, port or 0))
+        listener.bind((_ADDRESS, port or 0))
     except OSError as error:
         listener.close()
         raise RecipeError(

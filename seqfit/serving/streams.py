@@ -30,12 +30,13 @@ class TextStream:
 
     async def read(self, request: QueuedRequest, seconds: float) -> AsyncIterator[str | Answers]:
         """The pieces, then the answers. A failure is an ApiError."""
-        answers = asyncio.ensure_future(asyncio.wrap_future(request.answers))
+        answers: asyncio.Future[Answers] = asyncio.wrap_future(request.answers)
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    piece = asyncio.ensure_future(self._pieces.get())
-                    await asyncio.wait({piece, answers}, return_when=asyncio.FIRST_COMPLETED)
+                    piece = asyncio.create_task(self._pieces.get())
+                    waiting: list[asyncio.Future[Any]] = [piece, answers]
+                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                     if not piece.done():
                         piece.cancel()
                         break

@@ -110,9 +110,13 @@ def _prepare_reliability(person: Person, belongings: dict[str, str]) -> None:
             going.wait()
 
 
-def _prepare_reports(person: Person, belongings: dict[str, str]) -> None:
+def _prepare_serving(person: Person, belongings: dict[str, str]) -> None:
     for name in ("a", "b"):
         copy_run(person.folder / "runs" / "demo", person.folder / "runs" / name)
+
+
+def _prepare_reports(person: Person, belongings: dict[str, str]) -> None:
+    _prepare_serving(person, belongings)
     few = "--steps 3 --warm-up 1 --repeats 1"
     person.types(f"seqfit compare mine.yaml --strategies baseline {few} --out comparisons/bert-agnews-20260102")
 
@@ -139,6 +143,7 @@ PREPARATIONS: dict[str, Prepare] = {
     "docs/planning.md": _prepare_planning,
     "docs/reliability.md": _prepare_reliability,
     "docs/reports.md": _prepare_reports,
+    "docs/serving.md": _prepare_serving,
     "docs/trimming.md": _prepare_trimming,
 }
 

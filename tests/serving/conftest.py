@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from seqfit.recipe import TaskRecipe
-from seqfit.serving.backend import AnswerOptions, ModelAnswer
+from seqfit.serving.backend import ModelAnswer, RequestOptions
 from seqfit.serving.columns import check_row
 from seqfit.serving.options import ServerOptions
 from seqfit.serving.server import listen, prepared_server
@@ -42,7 +42,7 @@ class RuleModel:
     def check(self, row: object) -> Mapping[str, Any]:
         return check_row(self.task, row)
 
-    def generate(self, rows: Sequence[Mapping[str, Any]], options: AnswerOptions) -> list[list[ModelAnswer]]:
+    def generate(self, rows: Sequence[Mapping[str, Any]], options: RequestOptions) -> list[list[ModelAnswer]]:
         self.batches.append(len(rows))
         assert self.may_go.wait(60)
         words = [str(row[self.task.source_columns()[-1]]).split() for row in rows]
@@ -53,7 +53,7 @@ class RuleModel:
             for word in words
         ]
 
-    def stream(self, row: Mapping[str, Any], options: AnswerOptions) -> Iterator[str]:
+    def stream(self, row: Mapping[str, Any], options: RequestOptions) -> Iterator[str]:
         yield from str(row[self.task.source_columns()[-1]]).split()[0]
 
     def count_tokens(self, text: str) -> int:

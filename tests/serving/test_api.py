@@ -41,7 +41,8 @@ def test_a_stream_ends_with_the_whole_answer(model: RuleModel, serve: Serve) -> 
         assert status == 200
         assert [event["text"] for event in events[:-1]] == ["A", "d", "a"]
         assert events[-1]["answers"][0]["prediction"] == "Ada"
-        assert client.post("/predict?stream=true", [ROW])[0] == 422
+        (event,) = read_events(client.post("/predict?stream=true", [ROW, ROW])[1])
+        assert [answer["text"] for answer in event["answers"]] == ["Ada", "Ada"]
 
 
 @pytest.mark.parametrize(
@@ -124,8 +125,10 @@ def test_what_completions_lack_is_refused_and_not_ignored(
     assert (status, said["error"]["param"]) == (422, next(iter(change)))
 
 
-def test_a_prompt_for_several_columns_is_json(model: RuleModel, serve: Serve) -> None:
+def test_a_prompt_for_several_columns_is_the_templates_text_or_json(model: RuleModel, serve: Serve) -> None:
     with serve([model]) as (client, _):
+        said = client.post("/v1/completions", {"prompt": "question: Who? context: Ada did"})[1]
+        assert said["choices"][0]["text"] == "Ada"
         assert client.post("/v1/completions", {"prompt": json.dumps(ROW)})[1]["choices"][0]["text"] == "Ada"
         status, said = client.post("/v1/completions", {"prompt": "Who?"})
     assert (status, said["error"]["param"]) == (422, "prompt")

@@ -62,7 +62,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(model: RuleModel, serve
         assert [one.result()[0] for one in asked] == [200] * 3  # what was accepted
 
 
-def test_who_waits_too_long_is_told_and_costs_no_batch(model: RuleModel, serve: Serve) -> None:
+def test_who_waits_too_long_is_refused_and_costs_no_batch(model: RuleModel, serve: Serve) -> None:
     with serve([model], timeout_seconds=0.3) as (client, _), ThreadPoolExecutor(4) as pool:
         model.may_go.clear()
         first, second = (pool.submit(ask, client, number) for number in (0, 1))
