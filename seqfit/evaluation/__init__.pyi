@@ -1,12 +1,5 @@
-from seqfit.evaluation import passes as passes
-from seqfit.evaluation.evaluate import Predictor as Predictor
 from seqfit.evaluation.evaluate import predict as predict
-from seqfit.evaluation.generator import Generated as Generated
-from seqfit.evaluation.generator import Generator as Generator
-from seqfit.evaluation.generator import Threshold as Threshold
-from seqfit.evaluation.generator import adjust_threshold as adjust_threshold
-from seqfit.evaluation.generator import explain_fallback as explain_fallback
-from seqfit.evaluation.generator import generate_split as generate_split
+from seqfit.evaluation.predictor import Predictor as Predictor
 from seqfit.evaluation.rows import rows_from_bytes as rows_from_bytes
 from seqfit.evaluation.rows import rows_from_fields as rows_from_fields
 from seqfit.evaluation.rows import rows_from_file as rows_from_file
@@ -15,4 +8,5 @@ from seqfit.evaluation.scoring import choose_metrics as choose_metrics
 from seqfit.evaluation.scoring import score_generated as score_generated
 from seqfit.evaluation.scoring import score_split as score_split
 from seqfit.evaluation.scoring import spread_over_rows as spread_over_rows
-from seqfit.evaluation.start import set_start as set_start
+from seqfit.evaluation.threshold import Threshold as Threshold
+from seqfit.evaluation.threshold import adjust_threshold as adjust_threshold

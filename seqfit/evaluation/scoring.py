@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from seqfit.data import TokenizedSplit
 from seqfit.errors import RecipeError
-from seqfit.evaluation.generator import Generated, Generator, _GenerationProgress, generate_split
+from seqfit.generation import Generated, GenerationProgress, Generator, generate_split
 from seqfit.metrics import Scores, available_scores, find_metric_mistakes, score
 from seqfit.recipe import report_mistakes, schema
 from seqfit.tasks import Task
@@ -35,7 +35,7 @@ def score_split(
     metrics: Sequence[str],
     *,
     limit: int | None = None,
-    progress: _GenerationProgress | None = None,
+    progress: GenerationProgress | None = None,
 ) -> SplitScores:
     """Generates for every row (or `limit` rows spread evenly over the split) and scores the predictions."""
     start = time.perf_counter()

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.evaluation import passes
+from seqfit.generation import passes
 from seqfit.model import family_of
 from seqfit.planning.cluster import DATAPARALLEL, OFFLOAD, GpuLayout
 from seqfit.planning.evaluation_work import EvaluationWork
@@ -83,6 +83,7 @@ class EvaluationModel:
         family, config = family_of(spec.model_config.config), spec.model_config.config
         self._layers = family.count_layers(config)
         self._searches: list[passes.SearchSize] = []
+        self._is_own = False  # our own search
         self._traced = {depth: self._trace(depth) for depth in self._choose_depths(family.layer_period(config))}
         self.working_bytes = self._find_peak()
 
@@ -110,9 +111,9 @@ class EvaluationModel:
         return self._extend(lambda parts: _peak(parts, name))
 
     def _count_open(self, search: passes.SearchSize) -> list[int]:
-        """The rows of each step: with beams all of them to the end."""
+        """The rows of each step: with `generate` all of them to the end."""
         longest = min(max(search.answers), self._work.max_new_tokens)
-        if self._work.beams > 1:
+        if not self._is_own:
             return [search.rows] * longest
         answers = np.array(search.answers)
         return [int((answers >= step).sum()) for step in range(1, longest + 1)]
@@ -195,11 +196,17 @@ class EvaluationModel:
 
     def _note_searches(self, like: object, depth: tuple[int, int]) -> None:
         """By the size of what waits for a search, which only a traced model shows."""
-        own = getattr(like, "cache_bytes", 0)  # of one token of one row; with beams nothing waits
+        own = getattr(like, "cache_bytes", 0)  # of one token of one row; with `generate` nothing waits
+        self._is_own = own > 0
         self._cache_bytes = own / depth[1] * self._layers[1]
         work = self._work
         self._searches = passes.list_searches(
-            self._pieces, work.source_lengths, work.target_lengths, cache_bytes=self._cache_bytes, beams=work.beams
+            self._pieces,
+            work.source_lengths,
+            work.target_lengths,
+            cache_bytes=self._cache_bytes,
+            beams=work.beams,
+            is_own=self._is_own,
         )
 
 

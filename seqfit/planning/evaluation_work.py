@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from seqfit.data import PreparedData
-from seqfit.evaluation import Generator, spread_over_rows
+from seqfit.evaluation import spread_over_rows
+from seqfit.generation import Generator
 from seqfit.planning.shape import Workload
 from seqfit.recipe import Recipe
 

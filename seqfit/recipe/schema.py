@@ -432,6 +432,26 @@ class EarlyStopping(RecipePart):
     min_delta: PositiveOrZero = Field(0.0, description="Smallest change that counts as an improvement; default: 0.")
 
 
+class GenerationRecipe(RecipePart):
+    """How texts are generated, in evaluations and with the checkpoint afterwards."""
+
+    length_penalty: float | None = Field(
+        None, description="Beam search: above 0 favours long texts; default: the model's, or 1."
+    )
+    early_stopping: bool | Literal["never"] | None = Field(
+        None,
+        description="Beam search: true stops at as many finished texts as beams, false when no better one is likely, "
+        "never when none is possible; default: the model's, or false.",
+    )
+    no_repeat_ngrams: CountOrZero | None = Field(
+        None, description="No sequence of so many tokens occurs twice in a text, such as 3; default: any may."
+    )
+    min_new_tokens: CountOrZero | None = Field(None, description="Texts have at least so many tokens; default: 0.")
+    repetition_penalty: Positive | None = Field(
+        None, description="Above 1: tokens that a text has already are less likely, such as 1.2; default: 1."
+    )
+
+
 class EvalRecipe(RecipePart):
     """When and how the model is scored."""
 
@@ -453,6 +473,7 @@ class EvalRecipe(RecipePart):
         None,
         description="Length limit of generated text; default: 1.25 times the longest target of train and validation.",
     )
+    generation: GenerationRecipe = Field(default_factory=GenerationRecipe, description="How texts are generated.")
     batch_tokens: Count = Field(
         8192, description="Maximum source and target tokens per evaluation batch, padding included; default: 8192."
     )

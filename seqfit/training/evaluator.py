@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from seqfit.data import TokenizedSplit
 from seqfit.errors import OutOfMemory, TrainingFailed
 from seqfit.evaluation import (
-    Generated,
     SplitScores,
     Threshold,
     adjust_threshold,
-    generate_split,
     score_generated,
     spread_over_rows,
 )
+from seqfit.generation import Generated, generate_split
 from seqfit.model import Checkpoint, GenerationMetadata
 from seqfit.rundir import RunWriter, explained_failures, files, records
 from seqfit.training.nonfinite import explain_nan
@@ -77,6 +76,7 @@ class Evaluator:
             max_new_tokens=self._setup.generator.max_new_tokens,
             step=self._state.step,
             threshold=None if self._threshold is None else self._threshold.value,
+            search=self._setup.generator.options.to_transformers(),
         )
         with self._setup.step.clock.phase("checkpoint"), self._setup.whole_model() as model:
             if self._world.is_first:

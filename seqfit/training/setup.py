@@ -20,7 +20,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.data import CostModel, Loader, PreparedData, Share, TokenizedSplit, prepare_data
 from seqfit.errors import RecipeError
-from seqfit.evaluation import Generator, choose_metrics, explain_fallback, set_start
+from seqfit.evaluation import choose_metrics
+from seqfit.generation import GenerationOptions, Generator, explain_fallback, set_start
 from seqfit.model import (
     build_text_encoder,
     check_vocabulary,
@@ -345,7 +346,7 @@ def _build_generator(recipe: Recipe, loaded: _LoadedModel, precision: Precision)
     limit = load_position_limit(recipe.model)
     longest = Generator.choose_answer_length(loaded.data.splits.values(), limit)
     model = loaded.model if loaded.gather_target is None else loaded.gather_target.model
-    return Generator(
+    generator = Generator(
         model=model,
         tokenizer=loaded.tokenizer,
         precision=precision,
@@ -355,6 +356,7 @@ def _build_generator(recipe: Recipe, loaded: _LoadedModel, precision: Precision)
         head=head_of(recipe.task),
         start_of=set_start(model, loaded.tokenizer, recipe.task),
     )
+    return generator.with_options(GenerationOptions.of(recipe.eval))
 
 
 def _count_steps(recipe: Recipe, loader: Loader) -> int:

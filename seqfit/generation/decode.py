@@ -3,9 +3,8 @@
 Shapes: B rows, S source, T target, N real target tokens, H heads, K head width, D model, V vocabulary.
 
     encode         source ids [B, S]             -> states of the encoder [B, S, D]
-    read_targets   those, decoder ids [B, T]     -> states of the decoder [B, T, D], and the sources for greedy.py
+    read_targets   those, decoder ids [B, T]     -> states of the decoder [B, T, D], and the sources for a search
     score_targets  the decoder's states, labels  -> sum of token losses, and the likeliest token at each position
-    generate       states of the encoder         -> token ids, by transformers' own search
 
 The likeliest tokens are already the answer of a greedy search where they equal the target: the decoder saw just the
 tokens that it would have generated. `find_answered` finds these rows, which need no search.
@@ -16,16 +15,17 @@ tokens that it would have generated. `find_answered` finds these rows, which nee
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, PreTrainedModel
+from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from seqfit.evaluation.greedy import NOT_FORCED, GreedyRule, Sources, find_first_ids
-from seqfit.evaluation.start import Start
+from seqfit.generation.cache import Sources
+from seqfit.generation.conditions import NOT_FORCED, find_first_ids
+from seqfit.generation.rule import SearchRule
+from seqfit.generation.start import Start
 from seqfit.kernels import IGNORED_INDEX
 from seqfit.model import LossRule, family_of
 
@@ -64,7 +64,7 @@ def score_targets(
     `terms`: so many labels count, which the host knows and needs not ask the device for.
     """
     head = family_of(model).head(model)
-    assert head is not None  # explain_why_not_greedy said so
+    assert head is not None  # explain_why_not_own said so
     places_N = (labels_BT != IGNORED_INDEX).flatten().nonzero_static(size=terms).squeeze(1)
     states_ND = states_BTD.flatten(0, 1).index_select(0, places_N)
     labels_N = labels_BT.flatten().index_select(0, places_N)
@@ -95,7 +95,7 @@ def sum_token_losses(
 
 
 def find_answered(
-    likeliest_BT: torch.Tensor, labels_BT: torch.Tensor, rule: GreedyRule, starts: Sequence[Start] | None = None
+    likeliest_BT: torch.Tensor, labels_BT: torch.Tensor, rule: SearchRule, starts: Sequence[Start] | None = None
 ) -> torch.Tensor:
     """Which rows [B] a greedy search would answer with exactly their target: it must be complete, and not too long.
 
@@ -112,47 +112,3 @@ def find_answered(
     is_last_end_B = is_end_BT.gather(1, (lengths_B - 1).clamp(min=0)[:, None])[:, 0]
     complete_B = is_last_end_B & (is_end_BT.sum(1) == 1) & (lengths_B <= longest)
     return complete_B & (likeliest_BT == labels_BT).all(1)
-
-
-def generate(
-    model: PreTrainedModel,
-    encoding: BaseModelOutput,
-    source_mask_BS: torch.Tensor,
-    config: GenerationConfig,
-    source_ids_BS: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Token ids [B, T] of the best answers, the start token included.
-
-    The source's ids are for settings that look at them, such as Blenderbot's encoder_no_repeat_ngram_size. The cache is
-    ours because `generate` sizes its own by the encoder's layers and fails where the decoder has more.
-    """
-    cache = {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}
-    ids_BT: torch.Tensor = model.generate(
-        inputs=source_ids_BS,
-        encoder_outputs=encoding,
-        attention_mask=source_mask_BS,
-        generation_config=config,
-        **({} if family_of(model).creates_own_cache else cache),
-    )
-    return ids_BT
-
-
-def generate_from(
-    model: PreTrainedModel,
-    encoding: BaseModelOutput,
-    source_mask_BS: torch.Tensor,
-    config: GenerationConfig,
-    source_ids_BS: torch.Tensor,
-    starts: Sequence[Start],
-) -> list[torch.Tensor]:
-    """The same where rows start differently: those that start alike go together. One row of ids [T] each."""
-    rows_T: list[torch.Tensor] = [source_mask_BS.new_empty(0)] * len(starts)
-    for start in dict.fromkeys(starts):
-        places = [place for place, own in enumerate(starts) if own == start]
-        own_config = copy.deepcopy(config)
-        own_config.update(decoder_start_token_id=start.start_id, forced_bos_token_id=start.first_id)
-        part = BaseModelOutput(last_hidden_state=encoding.last_hidden_state[places])
-        ids_BT = generate(model, part, source_mask_BS[places], own_config, source_ids_BS[places])
-        for place, ids_T in zip(places, ids_BT, strict=True):
-            rows_T[place] = ids_T
-    return rows_T

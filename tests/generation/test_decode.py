@@ -9,10 +9,11 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM
 
-from seqfit.evaluation import decode
-from seqfit.evaluation.decode import encode, find_answered, generate, read_targets, score_targets
-from seqfit.evaluation.greedy import GreedyRule
-from seqfit.evaluation.start import Start
+from seqfit.generation import decode
+from seqfit.generation.decode import encode, find_answered, read_targets, score_targets
+from seqfit.generation.rule import SearchRule
+from seqfit.generation.start import Start
+from seqfit.generation.stock import generate
 from seqfit.model.checkpoint import build_generation_config
 from seqfit.model.load import load_model
 from seqfit.model.loss import LossModel, LossRule
@@ -101,7 +102,7 @@ def test_rows_without_labels_have_no_loss(load: Callable[[str], Any]) -> None:
     assert not find_answered(likeliest, labels, RULE).any()
 
 
-RULE = GreedyRule(start_id=0, pad_id=0, end_ids=(1, 2), max_new_tokens=3)
+RULE = SearchRule(start_id=0, pad_id=0, end_ids=(1, 2), max_new_tokens=3)
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,13 @@ import pytest
 import torch
 from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList, MarianConfig, MarianMTModel
 
-from seqfit.evaluation import greedy
-from seqfit.evaluation.decode import encode, generate, read_targets
-from seqfit.evaluation.greedy import (
-    GreedyRule,
-    RowLayer,
-    Sources,
-    decode_greedily,
-    explain_why_not_greedy,
-    join_sources,
-)
+from seqfit.generation import search
+from seqfit.generation.cache import RowLayer, Sources, join_sources
+from seqfit.generation.decode import encode, read_targets
+from seqfit.generation.rule import SearchRule, explain_why_not_own
+from seqfit.generation.search import RowSettings
+from seqfit.generation.searches import search_texts
+from seqfit.generation.stock import generate
 from seqfit.model.checkpoint import build_generation_config
 from seqfit.model.load import load_model
 from seqfit.model.packing import PackedModel
@@ -57,7 +54,7 @@ def make_sources(rows: int = ROWS) -> tuple[torch.Tensor, torch.Tensor, list[int
 
 
 @torch.inference_mode()
-def read(model: Any, rule: GreedyRule) -> Sources:
+def read(model: Any, rule: SearchRule) -> Sources:
     ids, mask, lengths = make_sources()
     start = torch.full((len(ids), 1), rule.start_id)
     return read_targets(model, encode(model, ids, mask), mask, lengths, start)[1]
@@ -65,8 +62,8 @@ def read(model: Any, rule: GreedyRule) -> Sources:
 
 @torch.inference_mode()
 def decode(model: Any, lengths: list[int] | None = None, max_new_tokens: int = STEPS) -> torch.Tensor:
-    rule = GreedyRule.of(build_generation_config(model, 1, max_new_tokens))
-    return decode_greedily(model, read(model, rule), rule, lengths)
+    rule = SearchRule.of(build_generation_config(model, 1, max_new_tokens))
+    return search_texts(model, read(model, rule), rule, RowSettings(lengths=lengths)).best_BT
 
 
 def stock(model: Any, processors: Any = None, max_new_tokens: int = STEPS) -> torch.Tensor:
@@ -110,7 +107,7 @@ def test_without_an_end_token_answers_are_as_long_as_may_be(load: Callable[[str]
 def test_late_looks_give_the_same_ids(load: Callable[[str], Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(name)
     expected = decode(model)
-    monkeypatch.setattr(greedy, "LOOK_EVERY", {})
+    monkeypatch.setattr(search, "LOOK_EVERY", {})
     assert torch.equal(decode(model), expected)
 
 
@@ -119,7 +116,7 @@ def test_a_late_look_leaves_no_column_of_padding(load: Callable[[str], Any], mon
     model.generation_config.eos_token_id = 1
     lengths = [2 + row % 5 for row in range(ROWS)]
     expected = decode(model, lengths)
-    monkeypatch.setattr(greedy, "LOOK_EVERY", {"cpu": 4})
+    monkeypatch.setattr(search, "LOOK_EVERY", {"cpu": 4})
     assert torch.equal(decode(model, lengths), expected)
     assert expected.shape[1] == 1 + 6  # the look was after 8
 
@@ -202,10 +199,8 @@ def test_the_source_is_truncated_when_its_longest_rows_have_ended(load: Callable
 @pytest.mark.parametrize(
     "settings",
     [
-        {"repetition_penalty": 1.2},
-        {"no_repeat_ngram_size": 3},
-        {"min_new_tokens": 4},
-        {"min_length": 5},
+        {"encoder_no_repeat_ngram_size": 3},
+        {"diversity_penalty": 0.5},
         {"bad_words_ids": [[7], [8, 9]]},
         {"suppress_tokens": [7]},
         {"begin_suppress_tokens": [7]},
@@ -219,23 +214,22 @@ def test_a_setting_that_may_change_the_tokens_is_named_as_the_reason(
 ) -> None:
     model = load("t5")
     model.generation_config.update(min_length=0, repetition_penalty=1.0, no_repeat_ngram_size=0, temperature=0.7)
-    assert explain_why_not_greedy(model, build_generation_config(model, 1, 5)) is None
+    assert explain_why_not_own(model, build_generation_config(model, 1, 5)) is None
     config = build_generation_config(model, 1, 5)
     for name, value in settings.items():
         setattr(config, name, value)
-    reason = explain_why_not_greedy(model, config)
+    reason = explain_why_not_own(model, config)
     assert reason is not None
     assert next(iter(settings)) in reason
 
 
-def test_beams_and_models_with_an_unknown_head_need_generate(load: Callable[[str], Any]) -> None:
+def test_a_model_with_an_unknown_head_needs_generate(load: Callable[[str], Any]) -> None:
     model = load("t5")
-    assert "4 beams" in str(explain_why_not_greedy(model, build_generation_config(model, 4, 5)))
     config = build_generation_config(model, 1, 5)
     config.decoder_start_token_id = None
-    assert "decoder_start_token_id" in str(explain_why_not_greedy(model, config))
+    assert "decoder_start_token_id" in str(explain_why_not_own(model, config))
     model.config.model_type = "led"
-    assert "led" in str(explain_why_not_greedy(model, build_generation_config(model, 1, 5)))
+    assert "led" in str(explain_why_not_own(model, build_generation_config(model, 1, 5)))
 
 
 def test_the_attention_of_the_decoder_is_put_back_after_an_error(
@@ -243,11 +237,11 @@ def test_the_attention_of_the_decoder_is_put_back_after_an_error(
 ) -> None:
     model = load("t5")
     before = model.get_decoder().config._attn_implementation
-    rule = GreedyRule.of(build_generation_config(model, 1, 5))
+    rule = SearchRule.of(build_generation_config(model, 1, 5))
     sources = read(model, rule)
     monkeypatch.setattr(model.get_decoder(), "forward", lambda **_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        decode_greedily(model, sources, rule)
+        search_texts(model, sources, rule)
     assert model.get_decoder().config._attn_implementation == before == "sdpa"
 
 
@@ -279,11 +273,11 @@ def test_a_layer_with_spare_capacity_holds_what_a_dynamic_layer_holds() -> None:
 def test_bf16_decodes_in_bf16_caches(load: Callable[[str], Any]) -> None:
     model = load("t5")
     ids, mask, lengths = make_sources()
-    rule = GreedyRule.of(build_generation_config(model, 1, 8))
+    rule = SearchRule.of(build_generation_config(model, 1, 8))
     with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
         encoding = encode(model, ids, mask)
         _, sources = read_targets(model, encoding, mask, lengths, torch.zeros(len(ids), 1, dtype=torch.long))
-        ours = decode_greedily(model, sources, rule)
+        ours = search_texts(model, sources, rule).best_BT
         theirs = generate(model, encoding, mask, build_generation_config(model, 1, 8))
     assert sources.layers[0][0].dtype == torch.bfloat16
     same = (ours[:, 1] == theirs[:, 1]).float().mean()  # later tokens follow other ones where two were as likely

@@ -1,10 +1,10 @@
 """The passes of an evaluation one at a time, on tensors of given sizes: a plan runs them on fake ones.
 
 In: a model, and the sizes of a piece of rows or of a search. Out: tensors that nobody reads; after each pass its name
-is reported, so that the caller knows which memory and which kernels are its. The passes are those of `generator`:
+is reported, so that the caller knows which memory and which kernels are its. The passes are those of queues.py:
 
-    greedy       encoder, targets, loss (of a piece)      search (one step, of the rows of several pieces)
-    beams        encoder, loss                            search (one step, of the rows of one piece)
+    own          encoder, targets, loss (of a piece)      search (one step, of the rows of several pieces)
+    generate     encoder, loss                            search (one step, of the rows of one piece)
     classifier   loss
 
     rows of 9 2 8 3 tokens, pieces of at most 12 tokens with targets of 1     2 x (3 + 1), 1 x (8 + 1), 1 x (9 + 1)
@@ -23,9 +23,15 @@ import torch.nn.functional as F
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from seqfit.evaluation.decode import encode, read_targets, score_targets, sum_token_losses
-from seqfit.evaluation.generator import DECODED_CACHE_BYTES, DECODED_ROWS, build_piece_rule
-from seqfit.evaluation.greedy import GreedyRule, Sources, explain_why_not_greedy, find_last_growth, search_underway
+from seqfit.generation.beams import BeamSearch
+from seqfit.generation.cache import Sources, find_last_growth
+from seqfit.generation.decode import encode, read_targets, score_targets, sum_token_losses
+from seqfit.generation.generator import DECODED_ROWS, build_piece_rule
+from seqfit.generation.queues import DECODED_CACHE_BYTES
+from seqfit.generation.rows import OpenRows
+from seqfit.generation.rule import SearchRule, explain_why_not_own
+from seqfit.generation.search import RowSettings, Search, search_underway
+from seqfit.generation.searches import build_search
 from seqfit.model import LossRule, build_generation_config
 
 _ENCODER, _TARGETS, _LOSS, _SEARCH = "encoder", "targets", "loss", "search"
@@ -76,7 +82,13 @@ def size_piece(rows: Sequence[int], sources: _Lengths, targets: _Lengths) -> Pie
 
 
 def list_searches(
-    pieces: Sequence[Sequence[int]], sources: _Lengths, targets: _Lengths, *, cache_bytes: float, beams: int
+    pieces: Sequence[Sequence[int]],
+    sources: _Lengths,
+    targets: _Lengths,
+    *,
+    cache_bytes: float,
+    beams: int,
+    is_own: bool,
 ) -> list[SearchSize]:
     """`cache_bytes`: of one source token. Answers are taken to be as long as the targets."""
     searches: list[SearchSize] = []
@@ -85,7 +97,7 @@ def list_searches(
         queued.append(place)
         rows = [row for number in queued for row in pieces[number]]
         held = sum(len(pieces[number]) * int(sources[[*pieces[number]]].max()) for number in queued) * cache_bytes
-        is_full = beams > 1 or len(rows) >= DECODED_ROWS or held >= DECODED_CACHE_BYTES
+        is_full = not is_own or len(rows) * beams >= DECODED_ROWS or held >= DECODED_CACHE_BYTES
         if is_full or place == len(pieces) - 1:
             longest = int(sources[rows].max())
             searches.append(SearchSize(tuple(queued), longest, tuple(targets[rows].tolist())))
@@ -101,7 +113,7 @@ class EvaluationPasses:
         self._device = device
         self._max_new_tokens = max_new_tokens
         self.generates = bool(model.config.is_encoder_decoder)
-        self.is_greedy = self.generates and self._explain_why_not_greedy() is None
+        self.is_own = self.generates and self._explain_why_not_own() is None
 
     def read(self, piece: PieceSize, report: Callable[[str], None]) -> Sources | torch.Tensor | None:
         """What a search needs of the sources, of one token of one row: its widths are those of all."""
@@ -115,7 +127,7 @@ class EvaluationPasses:
             return None
         decoder_ids_BT = torch.zeros((piece.rows, piece.target_tokens), dtype=torch.int64)
         labels_BT = torch.zeros_like(decoder_ids_BT)
-        if not self.is_greedy:
+        if not self.is_own:
             encoding = encode(self._model, source_ids_BS, mask_BS)
             report(_ENCODER)
             sum_token_losses(self._model, encoding, mask_BS, decoder_ids_BT, labels_BT)
@@ -145,12 +157,12 @@ class EvaluationPasses:
         """One step of rows with so many source tokens, whose answers have that length by then, or the one at which a
         step needs most memory. `like` is what `read` returned."""
         if isinstance(like, Sources):
-            self._search_greedily(like, rows, source_tokens, length, report)
+            self._search_own(like, rows, source_tokens, length, report)
         else:
             last = self._max_new_tokens - 1
-            self._search_with_beams(like, rows, source_tokens, last if length is None else length, report)
+            self._search_by_generate(like, rows, source_tokens, last if length is None else length, report)
 
-    def _search_greedily(
+    def _search_own(
         self, like: Sources, rows: int, source_tokens: int, length: int | None, report: Callable[[str], None]
     ) -> None:
         def make(states_BHSK: torch.Tensor) -> torch.Tensor:
@@ -159,15 +171,21 @@ class EvaluationPasses:
 
         layers = [(make(keys), make(values)) for keys, values in like.layers]
         lengths = (source_tokens, *[max(1, source_tokens - 1)] * (rows - 1))  # a row is padded
-        rule = GreedyRule(start_id=0, pad_id=0, end_ids=(1,), max_new_tokens=self._max_new_tokens)
         reached = find_last_growth(self._max_new_tokens) if length is None else length
+        rule = SearchRule(0, 0, (1,), max_new_tokens=max(self._max_new_tokens, reached + 1), beams=self._beams)
+
+        def build() -> Search:
+            return build_search(rule, rows, RowSettings(), like.layers[0][0].device)
+
         sources = Sources(layers, lengths)
-        with search_underway(self._model, sources, rule, reached, self._device, grows=length is None) as step:
+        with search_underway(
+            self._model, sources, build, reached, self._device, grows=length is None, choose=_choose
+        ) as step:
             report("")
             step()
         report(_SEARCH)
 
-    def _search_with_beams(
+    def _search_by_generate(
         self, like_BSD: torch.Tensor, rows: int, source_tokens: int, length: int, report: Callable[[str], None]
     ) -> None:
         """As transformers' `_beam_search` goes through a step: what it holds from the step before is still there."""
@@ -198,11 +216,21 @@ class EvaluationPasses:
                 report("")
         report(_SEARCH)
 
-    def _explain_why_not_greedy(self) -> str | None:
+    def _explain_why_not_own(self) -> str | None:
         config = build_generation_config(self._model, self._beams, self._max_new_tokens)
         if config.decoder_start_token_id is None:  # a run sets it by its tokenizer
             config.decoder_start_token_id = 0
-        return explain_why_not_greedy(self._model, config)
+        return explain_why_not_own(self._model, config)
+
+
+def _choose(search: Search, logits_HV: torch.Tensor, step: int, open_rows: OpenRows) -> None:
+    """All texts of a row continue the same one, which copies most. Tensors without data can't say which do."""
+    if not isinstance(search, BeamSearch):
+        search.choose(logits_HV, step, open_rows)
+        return
+    search.extend(logits_HV, step)
+    places = torch.arange(len(open_rows) * search.rule.beams).view(len(open_rows), -1)
+    open_rows.copy_texts(places[:, 1:].flatten(), places[:, :1].expand_as(places[:, 1:]).flatten())
 
 
 def _lengthen(layers: Sequence[object], length: int) -> None:
