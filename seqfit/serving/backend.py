@@ -7,14 +7,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from seqfit.rundir import Run, files
 from seqfit.serving.columns import check_row
 from seqfit.tasks import Task, build_task
+
+if TYPE_CHECKING:
+    from seqfit.generation import GenerationOptions
 
 ServedRow = Mapping[str, Any]
 
@@ -86,6 +90,7 @@ class CheckpointModel:
         metadata = GenerationMetadata.read(folder)
         self.task = build_task(metadata.task)
         self.max_new_tokens = metadata.max_new_tokens
+        self._beams = None if metadata.kind == "classifier" else metadata.beams
         self._tokenizer = load_tokenizer(ModelRecipe(path=str(folder), kind=metadata.kind))  # the generator has its own
         self._encoder = build_text_encoder(self._tokenizer)
 
@@ -97,13 +102,48 @@ class CheckpointModel:
         return checked
 
     def generate(self, rows: Sequence[ServedRow], options: RequestOptions) -> list[list[ModelAnswer]]:
-        return [[ModelAnswer(text, text)] for text in self._predictor.predict(rows)]
+        found = self._predictor.generate(rows, self._translate(options), extract=False)
+        return [
+            [
+                ModelAnswer(
+                    self.task.extract(one.text, self.task.choices_of(row)),
+                    one.text,
+                    _finite(one.confidence),
+                    _finite(one.score),
+                )
+                for one in candidates
+            ]
+            for row, candidates in zip(rows, found, strict=True)
+        ]
 
     def stream(self, row: ServedRow, options: RequestOptions) -> Iterator[str]:
-        yield self.generate([row], options)[0][0].text
+        return self._predictor.stream(row, self._translate(options))
+
+    def _translate(self, options: RequestOptions) -> GenerationOptions:
+        """A classifier writes no tokens, so only the number of labels means anything to it."""
+        from seqfit.generation import GenerationOptions
+
+        if self._beams is None:
+            return GenerationOptions(n_best=min(options.n_best, max(1, len(self.task.recipe.label_values))))
+        beams = 1 if options.samples else max(options.beams or self._beams, options.n_best)
+        return GenerationOptions(
+            beams=beams,
+            n_best=options.n_best,
+            max_new_tokens=options.max_new_tokens,
+            sample=options.samples,
+            temperature=options.temperature,
+            top_k=options.top_k,
+            top_p=options.top_p,
+            seed=options.seed,
+        )
 
     def count_tokens(self, text: str) -> int:
         return len(self._tokenizer(text)["input_ids"])
+
+
+def _finite(number: float | None) -> float | None:
+    """JSON has no other numbers."""
+    return number if number is not None and math.isfinite(number) else None
 
 
 def load_model_folder(path: Path, name: str) -> ServedModel:
