@@ -172,9 +172,10 @@ function showReference(prediction) {
 function showCandidates(candidates) {
   if (candidates.length < 2) return null;
   const lines = candidates.map((one) =>
-    make("li", {}, make("span", { dir: "auto" }, one.prediction || "no answer"), make("span", { class: "note" }, percent(one.confidence))),
+    make("li", {}, make("span", { dir: "auto" }, one.text || "no answer"), make("span", { class: "note" }, percent(one.confidence))),
   );
-  return make("ol", { class: "candidates", "aria-label": "Candidates" }, ...lines);
+  const list = make("ol", { class: "candidates", "aria-label": "Candidates" }, ...lines);
+  return make("div", {}, make("p", { class: "note searched" }, `Candidates of a search with ${CANDIDATES} beams`), list);
 }
 
 function thumb(name, pressed, turned) {
