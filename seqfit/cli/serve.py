@@ -82,4 +82,7 @@ def command(
         announce_address("serving", page, opens=not no_open)
         typer.echo(f"API: {url}docs")
 
-    run_server(runs, options, announce=announce, loading=lambda name: typer.echo(f"loading {name}", err=True))
+    answered = run_server(
+        runs, options, announce=announce, loading=lambda name: typer.echo(f"loading {name}", err=True)
+    )
+    typer.echo(f"ended: {answered:,} requests answered")

@@ -39,6 +39,11 @@ class ServerCounters:
         )  # fmt: skip
         self.ratings = Counter("seqfit_ratings", "Answers rated", ["model", "rating"], registry=self.registry)
 
+    def answered(self) -> int:
+        """Requests, with any status."""
+        samples = [sample for metric in self.requests.collect() for sample in metric.samples]
+        return int(sum(sample.value for sample in samples if sample.name.endswith("_total")))
+
     def write(self) -> bytes:
         return generate_latest(self.registry)
 

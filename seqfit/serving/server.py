@@ -35,8 +35,11 @@ def run_server(
     *,
     announce: Callable[[str], None],
     loading: Callable[[str], None] = lambda name: None,
-) -> None:
-    """Serve until SIGTERM or Ctrl-C. `loading` is called before a model is loaded, `announce` with the address."""
+) -> int:
+    """Serve until SIGTERM or Ctrl-C; how many requests were answered.
+
+    `loading` is called before a model is loaded, `announce` with the address.
+    """
     names = [str(path) for path in paths]
     for name in names:
         if names.count(name) > 1:
@@ -48,8 +51,10 @@ def run_server(
             loading(name)
             models.append(load_model_folder(path, name))
         port = listener.getsockname()[1]
-        with prepared_server(models, options, lambda: announce(f"http://{_ADDRESS}:{port}/")) as server:
+        counters = ServerCounters()
+        with prepared_server(models, options, lambda: announce(f"http://{_ADDRESS}:{port}/"), counters) as server:
             _run_until_stopped(server, listener)
+        return counters.answered()
 
 
 def _run_until_stopped(server: uvicorn.Server, listener: socket.socket) -> None:
@@ -64,10 +69,13 @@ def _run_until_stopped(server: uvicorn.Server, listener: socket.socket) -> None:
 
 @contextlib.contextmanager
 def prepared_server(
-    models: Sequence[ServedModel], options: ServerOptions, announce: Callable[[], None] = lambda: None
+    models: Sequence[ServedModel],
+    options: ServerOptions,
+    announce: Callable[[], None] = lambda: None,
+    counters: ServerCounters | None = None,
 ) -> Iterator[uvicorn.Server]:
     """A server of these models, to be run; at the end of the block its queues are closed."""
-    counters = ServerCounters()
+    counters = counters or ServerCounters()
     queues = {
         model.name: RequestQueue(model, options.queue_rows, ModelCounters(counters, model.name)) for model in models
     }
