@@ -32,7 +32,7 @@ LIBRARIES = (
 TOKENIZER_LIBRARIES = ("sentencepiece", "protobuf")
 EXTRAS = (
     *("python-calamine", "bitsandbytes", "torchao", "ctranslate2", "deepspeed", "tensorboard", "wandb", "mlflow"),
-    "trackio",
+    *("trackio", "onnx", "onnxscript", "onnxruntime"),
 )
 _NEEDED_PYTHON = (3, 11)
 _LOW_DISK_BYTES = 10 * 1024**3  # a t5-base run with its snapshots takes about 6 GiB

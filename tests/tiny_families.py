@@ -165,7 +165,7 @@ def _build_blenderbot_small(folder: Path) -> Any:
     return _class("BlenderbotSmallTokenizer")(str(folder / "draft.json"), str(folder / "draft.txt"))
 
 
-def _build_bert(folder: Path) -> Any:
+def build_bert(folder: Path) -> Any:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys([*ENGLISH, *FRENCH])]
     return _class("BertTokenizer")(vocab={word: number for number, word in enumerate(words)})
 
@@ -206,7 +206,7 @@ FAMILY_CASES: dict[str, Case] = {
     "blenderbot": Case("blenderbot", _build_byte_level("BlenderbotTokenizer"), BART, start="bos"),
     "blenderbot-small": Case("blenderbot-small", _build_blenderbot_small, BART, start="bos"),
     "encoder-decoder": Case(
-        "encoder-decoder", _build_bert, {"encoder": _bert_part(False), "decoder": _bert_part(True)}, start="cls"
+        "encoder-decoder", build_bert, {"encoder": _bert_part(False), "decoder": _bert_part(True)}, start="cls"
     ),
     "led": Case("led", _build_byte_level("LEDTokenizer"), LED, start="eos"),
     "longt5": Case("longt5", _build_t5, T5 | {"local_radius": 4}, start="pad"),
@@ -248,7 +248,7 @@ def write_family(folder: Path, name: str) -> Path:
     config = AutoConfig.for_model(case.model_type, **_fill_ids(case, tokenizer))
     torch.manual_seed(3)
     model = AutoModelForSeq2SeqLM.from_config(config)
-    _spread(model)
+    spread_weights(model)
     if name == "marian":  # as all published ones have it: padding, the start token, is never written
         model.generation_config.update(bad_words_ids=[[tokenizer.pad_token_id]], forced_eos_token_id=0, num_beams=4)
     model.save_pretrained(folder)
@@ -263,7 +263,7 @@ def build_encoder(model_type: str) -> Any:
     torch.manual_seed(3)
     config = AutoConfig.for_model(model_type, **ENCODER_CASES[model_type])
     model = AutoModelForSequenceClassification.from_config(config).eval()
-    _spread(model)
+    spread_weights(model)
     return model
 
 
@@ -284,7 +284,7 @@ def fill_part(part: dict[str, Any], ids: dict[str, Any]) -> dict[str, Any]:
     return part | ids
 
 
-def _spread(model: Any) -> None:
+def spread_weights(model: Any) -> None:
     """Larger weights than a fresh model's, so that answers depend on what was asked."""
     import torch
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
@@ -16,7 +16,11 @@ from typer import Argument, Option
 
 from seqfit.errors import RecipeError
 from seqfit.recipe import check_kind, resolve, trainer_names
+from seqfit.system import quote
 from seqfit.units import parse_bytes
+
+if TYPE_CHECKING:
+    from seqfit.inspection import Given
 
 RecipeArgument = Annotated[
     str, Argument(metavar="RECIPE", help="Library recipe ('seqfit ls'), YAML file or run directory.")
@@ -46,9 +50,24 @@ ModelOption = Annotated[
     Option(
         "--model",
         metavar="MODEL",
-        help="Model for a data file: a Hub name, such as google/mt5-small, or a folder (default: none).",
+        help="Model for a data file: a Hub name, such as google/mt5-small, or a folder; of a folder of models one is "
+        "chosen (default: chosen from the models in the Hub's cache).",
     ),
 ]
+
+
+def print_guess(given: Given, *, error_stream: bool = False) -> None:
+    """What was guessed; where the model is chosen, too, in short, and with how to change it."""
+    from typer import echo
+
+    if given.choice is None:
+        for note in given.notes:
+            echo(f"guessed: {note}", err=error_stream)
+        return
+    chosen = given.choice.describe()
+    echo(f"guessed: {'; '.join(note for note in given.notes if chosen not in note)}", err=error_stream)
+    change = "--task NAME, --model MODEL, or a field such as train.epochs=5; all of it as a file"
+    echo(f"chosen: {chosen}. To change it: {change}: seqfit new {quote(str(given.data))}", err=error_stream)
 
 
 Kind = Literal["comparison", "folder", "model"]

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
-from seqfit.cli.arguments import OverridesArgument, TaskOption, progress_bar
+from seqfit.cli.arguments import OverridesArgument, TaskOption, print_guess, progress_bar
 from seqfit.cli.predicted_runs import print_run_figures
 from seqfit.errors import PlanError, RecipeError
 from seqfit.hardware import KEPT_AT_MOST, load_cards, read_gpu
@@ -281,7 +281,7 @@ def command(
         Argument(
             metavar="MODEL-or-RECIPE",
             help="A model: a folder, or a name such as google/flan-t5-base or bert-base-uncased. Or a recipe: a "
-            "library name, a YAML file, a run directory, a Trainer script. Or a data file, with --model.",
+            "library name, a YAML file, a run directory, a Trainer script. Or a data file.",
         ),
     ] = None,
     overrides: OverridesArgument = None,
@@ -291,7 +291,7 @@ def command(
         Option(
             "--model",
             metavar="MODEL",
-            help="Model of a data file: a folder, or a name, such as google/mt5-small (default: the argument).",
+            help="Model of a data file: a folder, or a name, such as google/mt5-small (default: one that fits).",
         ),
     ] = None,
     data: Annotated[
@@ -410,9 +410,10 @@ def command(
     prices = _read_prices(price or [], names)
     stated = {"train.batch_examples": batch, "train.optimizer.name": optimizer, "train.epochs": epochs}
     overrides = [*(f"{name}={value}" for name, value in stated.items() if value is not None), *(overrides or ())]
-    given = read_given(recipe, overrides, data=data, task=task, model=model, command="plan")
-    for note in () if given.without_data else given.notes:
-        typer.echo(f"guessed: {note}", err=as_json)
+    fitting = [_largest_card()] if all_gpus else [name for name in names if name is not None]
+    given = read_given(recipe, overrides, data=data, task=task, model=model, command="plan", gpus=fitting)
+    if not given.without_data:
+        print_guess(given, error_stream=as_json)
     for note in dict.fromkeys(_read_notes(names)):
         typer.echo(note, err=as_json)
     with progress_bar() as progress:
@@ -447,6 +448,10 @@ def command(
         typer.echo(html, err=as_json)
     if check and any(report.best is None for report in reports):
         raise typer.Exit(1)
+
+
+def _largest_card() -> str:
+    return max(load_cards().values(), key=lambda card: card.usable_bytes).key
 
 
 def _print_early(line: str) -> None:

@@ -50,38 +50,56 @@ def command(
     ] = None,
     n_best: Annotated[
         int,
-        Option("--n-best", metavar="N", help="Print the best N texts per row with their confidence (default: 1)."),
+        Option(
+            "--n-best",
+            metavar="N",
+            help="Print the best N texts per row with their confidence, such as --n-best 3 (default: 1).",
+        ),
     ] = 1,
     max_new_tokens: Annotated[
-        int | None, Option(metavar="N", help="Length limit of a text (default: as trained).")
+        int | None, Option(metavar="N", help="Length limit of a text, such as 60 (default: as trained).")
     ] = None,
-    min_new_tokens: Annotated[int | None, Option(metavar="N", help="Least tokens of a text (default: 0).")] = None,
+    min_new_tokens: Annotated[
+        int | None, Option(metavar="N", help="Least tokens of a text, such as 5 (default: as trained).")
+    ] = None,
     length_penalty: Annotated[
-        float | None, Option(metavar="X", help="Beam search: above 0 favours long texts (default: as trained).")
+        float | None,
+        Option(metavar="X", help="Beam search: above 0 favours long texts, such as 2 (default: as trained)."),
     ] = None,
     no_repeat_ngrams: Annotated[
         int | None, Option(metavar="N", help="No sequence of N tokens occurs twice, such as 3 (default: as trained).")
     ] = None,
     repetition_penalty: Annotated[
-        float | None, Option(metavar="X", help="Above 1: tokens are less likely to be repeated (default: as trained).")
+        float | None,
+        Option(metavar="X", help="Above 1, such as 1.2: tokens are less likely to be repeated (default: as trained)."),
     ] = None,
     sample: Annotated[
         bool, Option("--sample", help="Draw tokens by their probability (default: the likeliest).")
     ] = False,
     temperature: Annotated[
-        float | None, Option(metavar="X", help="Sampling: below 1 draws likely tokens more often (default: 1).")
+        float | None,
+        Option(metavar="X", help="Sampling: below 1, such as 0.7, draws likely tokens more often (default: 1)."),
     ] = None,
     top_k: Annotated[
-        int | None, Option(metavar="N", help="Sampling: among the N likeliest tokens (default: all).")
+        int | None, Option(metavar="N", help="Sampling: among the N likeliest tokens, such as 50 (default: all).")
     ] = None,
     top_p: Annotated[
         float | None,
-        Option(metavar="P", help="Sampling: among the likeliest tokens that have probability P (default: all)."),
+        Option(
+            metavar="P",
+            help="Sampling: among the likeliest tokens with probability P together, such as 0.9 (default: all).",
+        ),
     ] = None,
-    seed: Annotated[int, Option(metavar="N", help="Sampling: another seed draws other texts (default: 0).")] = 0,
+    seed: Annotated[
+        int, Option(metavar="N", help="Sampling: another seed, such as 1, draws other texts (default: 0).")
+    ] = 0,
     label: Annotated[
         list[str] | None,
-        Option("--label", metavar="TEXT", help="Answer with one of these, --label yes --label no (default: any text)."),
+        Option(
+            "--label",
+            metavar="TEXT",
+            help="Answer with one of these, such as --label yes --label no (default: any text).",
+        ),
     ] = None,
     spans_of: Annotated[
         str | None,

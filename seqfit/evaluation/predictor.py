@@ -88,7 +88,7 @@ class Predictor:
         trees = self._build_trees(generator, encoded)
         found = generate_candidates(generator, encoded.sources, encoded.languages, trees)
         marker = self._task.recipe.answer_after
-        if trees is not None and marker is not None:  # a text that reached its limit before the span began has none
+        if trees is not None and marker is not None:  # a text at its limit before the span began has none
             found = [[one for one in own if marker.strip() in one.text] or own[:1] for own in found]
         if not extract:
             return found
@@ -122,8 +122,8 @@ class Predictor:
             if self._task.recipe.answer_after is not None:
                 raise RecipeError(
                     f"labels are given, {', '.join(options.labels)}",
-                    f"the answers of this model follow '{self._task.recipe.answer_after}' in a text of which labels say "
-                    "nothing (task.answer_after)",
+                    f"the answers of this model follow '{self._task.recipe.answer_after}' (task.answer_after), and labels "
+                    "are whole texts",
                     "Leave the labels out, or give spans_of",
                 )
             ids = self._encoder.encode_targets(options.labels, self._task.recipe.target_language)

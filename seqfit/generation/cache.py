@@ -34,6 +34,12 @@ class Sources:
     def cache_bytes(self) -> int:
         return sum(states.nbytes for layer in self.layers for states in layer)
 
+    def pick(self, row: int) -> Sources:
+        """One row, without padding."""
+        length = self.lengths[row]
+        layers = [(k[row : row + 1, :, :length].clone(), v[row : row + 1, :, :length].clone()) for k, v in self.layers]
+        return Sources(layers, (length,))
+
     def select(self, rows: Sequence[int]) -> Sources:
         """Some of the rows; themselves where it is all of them."""
         if len(rows) == len(self.lengths):

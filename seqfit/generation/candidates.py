@@ -21,7 +21,7 @@ def list_candidates(tokenizer: PreTrainedTokenizerBase, found: FoundTexts) -> li
     for row, ids_NT in enumerate(found.ids_BNT):
         texts = tokenizer.batch_decode(ids_NT, skip_special_tokens=True)
         own = [
-            Candidate(text, score, math.exp(total / max(1, length)))
+            Candidate(text, score, None if math.isnan(total) else math.exp(total / max(1, length)))
             for text, score, total, length in zip(texts, scores[row], sums[row], lengths[row], strict=True)
         ]
         rows.append([one for one in own if one.score > _NO_TEXT] or own[:1])

@@ -63,10 +63,26 @@ class Generator:
 
     def with_options(self, options: GenerationOptions, *, scored: bool = False) -> Generator:
         beams = self.beams if options.beams is None else options.beams
+        if options.beams is None and (options.sample or options.lookup):
+            beams = 1
+        limit = family_of(self.model).max_positions(self.model.config)
+        if options.max_new_tokens is not None and limit is not None and options.max_new_tokens >= limit:
+            raise RecipeError(
+                f"max_new_tokens is {options.max_new_tokens}",
+                f"this model has positions for {limit} tokens, the start token included",
+                f"Set max_new_tokens to {limit - 1} or less",
+            )
         if self.head is None:
             options.check_beams(beams)
         longest = options.max_new_tokens or self.max_new_tokens
-        return replace(self, options=options, beams=beams, max_new_tokens=longest, scored=scored)
+        changed = replace(self, options=options, beams=beams, max_new_tokens=longest, scored=scored)
+        if options.lookup and not (changed.fallback is None and changed.search_rule.is_likeliest):
+            raise RecipeError(
+                "lookup is True",
+                "this model's generation config asks for more than the likeliest token after the likeliest token",
+                "Leave lookup out",
+            )
+        return changed
 
     @property
     def fallback(self) -> str | None:

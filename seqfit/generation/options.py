@@ -63,7 +63,8 @@ class GenerationOptions:
         for name in ("min_new_tokens", "no_repeat_ngrams", "top_k", "seed"):
             self._check(name, "a whole number from 0 on", _is_count(getattr(self, name), 0))
         for name in ("temperature", "repetition_penalty"):
-            self._check(name, "a number above 0", _is_number(getattr(self, name)) and (getattr(self, name) or 1) > 0)
+            value = getattr(self, name)
+            self._check(name, "a number above 0", _is_number(value) and (value is None or value > 0))
         self._check("length_penalty", "a number", _is_number(self.length_penalty))
         top_p = self.top_p
         self._check(

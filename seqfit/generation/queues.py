@@ -28,6 +28,7 @@ from seqfit.generation.conditions import TextLimit
 from seqfit.generation.decode import encode, find_answered, read_targets, score_targets, sum_token_losses
 from seqfit.generation.generator import Generator
 from seqfit.generation.label_set import score_labels
+from seqfit.generation.lookup import LookupText
 from seqfit.generation.options import Candidate
 from seqfit.generation.sampling import draw_numbers
 from seqfit.generation.search import Decoder, FoundTexts, RowSettings
@@ -196,9 +197,24 @@ class OwnQueue(GenerationQueue):
         queued, self._queued = self._queued, []
         rows = np.concatenate([one.piece.rows[one.left] for one in queued])
         settings = self._find_settings(queued)
+        if self._generator.options.lookup:
+            self._look_up(queued)
+            return
         sources = join_sources([one.sources for one in queued])
         found = search_texts(self._model, sources, self._rule, settings, scored=self._generator.scored)
         self._write_found(rows, found)
+
+    def _look_up(self, queued: Sequence[_Queued]) -> None:
+        """Row by row."""
+        rule, decoder = self._rule, Decoder(self._model)
+        for one in queued:
+            tokens = one.piece.list_sources()
+            for number, place in enumerate(one.left):
+                start = one.piece.starts[place] if one.piece.starts else Start(rule.start_id, rule.first_id)
+                text = LookupText(rule, start, tokens[place].tolist())
+                for _ in text.go_on(decoder, one.sources.pick(number)):
+                    pass
+                self._write_found(one.piece.rows[[place]], text.to_found())
 
     def _choose_labels(self, piece: Piece, sources: Sources) -> None:
         """The likeliest labels; no search."""

@@ -41,7 +41,8 @@ def draw(logits_HV: torch.Tensor, numbers_H: torch.Tensor, sampling: Sampling) -
 
 def sort_likely(logits_HV: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits with the temperature, the likeliest first, and their tokens; -inf for those that may not be drawn."""
-    logits_HV = logits_HV / sampling.temperature
+    highest_H1 = logits_HV.amax(-1, keepdim=True)  # becomes 0, so that no temperature is too low
+    logits_HV = (logits_HV - highest_H1) / sampling.temperature
     if 0 < sampling.top_k < logits_HV.shape[1]:
         logits_HV, tokens_HV = logits_HV.topk(sampling.top_k)
     else:

@@ -11,6 +11,7 @@ is tokenized again, as a target would be, because many tokenizers write a word i
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,9 +41,10 @@ def build_span_tree(
     before = _until_end(empty, end_ids)
     tree = TokenTree()
     for ids in encoder.encode_targets(rests, language):
-        own = _until_end(ids, end_ids)
+        own = _until_end(ids, [*end_ids, tokenizer.unk_token_id])  # unknown characters can't be written
+        whole = len(own) == len(_until_end(ids, end_ids))
         begins = [_begins_word(token) for token in tokenizer.convert_ids_to_tokens(own)]
-        stops = [place + 1 == len(own) or begins[place + 1] for place in range(len(own))]
+        stops = [*begins[1:], whole]
         longest = max_new_tokens - 1
         for place in range(len(before), min(len(own), longest)):
             if stops[place]:  # nothing is added that could not end in time
@@ -63,11 +65,13 @@ class _AfterMarker:
     marker: str
 
     def list_next(self, tokens: Sequence[int], end_ids: Sequence[int], left: int) -> list[int] | None:
-        if self.marker not in self.tokenizer.decode(tokens, skip_special_tokens=True):
+        if not self._is_there(tokens):
             return None
-        places = range(1, len(tokens) + 1)
-        ended = next(at for at in places if self.marker in self.tokenizer.decode(tokens[:at], skip_special_tokens=True))
+        ended = bisect_left(range(len(tokens)), True, key=lambda at: self._is_there(tokens[:at]))
         return self.tree.list_next([*self.before, *tokens[ended:]], end_ids, left)
+
+    def _is_there(self, tokens: Sequence[int]) -> bool:
+        return self.marker in self.tokenizer.decode(tokens, skip_special_tokens=True)
 
 
 def _until_end(ids: Sequence[int], end_ids: Sequence[int]) -> list[int]:

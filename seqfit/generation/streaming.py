@@ -13,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from seqfit.generation.cache import Sources
 from seqfit.generation.conditions import TextLimit
 from seqfit.generation.decode import encode, read_targets
 from seqfit.generation.generator import Generator
+from seqfit.generation.lookup import LookupText
 from seqfit.generation.rows import OpenRows
 from seqfit.generation.sampling import draw_numbers
-from seqfit.generation.search import Decoder, RowSettings, search_steps
+from seqfit.generation.search import Decoder, RowSettings, Search, search_steps
 from seqfit.generation.searches import build_search
 from seqfit.generation.start import Start
 from seqfit.generation.texts import generate_candidates
@@ -63,12 +65,18 @@ def _list_texts(
         ids_BS = torch.tensor(np.asarray(source)[None], dtype=torch.long, device=decoder.device)
         first_BT = torch.tensor([[start.start_id]], device=decoder.device)
         _, sources = read_targets(model, encode(model, ids_BS, None), None, [len(source)], first_BT)
-        search = build_search(rule, 1, settings, decoder.device)
-        steps = search_steps(decoder, OpenRows(sources, 1, decoder.device), search)
+        if generator.options.lookup:
+            steps = LookupText(rule, start, np.asarray(source).tolist()).go_on(decoder, sources)
+        else:
+            steps = _search_steps(decoder, sources, build_search(rule, 1, settings, decoder.device))
     while True:
         with torch.inference_mode(), generator.precision.autocast():
-            step = next(steps, None)
-            if step is None:
-                return
-            ids = search.texts_BWT[0, 0, : step + 1].tolist()
+            ids = next(steps, None)
+        if ids is None:
+            return
         yield ids
+
+
+def _search_steps(decoder: Decoder, sources: Sources, search: Search) -> Iterator[Sequence[int]]:
+    for step in search_steps(decoder, OpenRows(sources, 1, decoder.device), search):
+        yield search.texts_BWT[0, 0, 1 : step + 1].tolist()

@@ -1,4 +1,5 @@
 from seqfit.planning import calibrations as calibrations
+from seqfit.planning import trainer_run as trainer_run
 from seqfit.planning.cluster import Cluster as Cluster
 from seqfit.planning.cluster import GpuLayout as GpuLayout
 from seqfit.planning.cluster import Link as Link

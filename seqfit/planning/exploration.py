@@ -176,7 +176,8 @@ class Exploration:
 
     def _advance(self, variant: Variant, model: StepModel) -> None:
         if self.first is not None and variant == self.first[0]:
-            tried = try_budgets(self.request, variant, model, [ONE_GPU], list_budgets(self.request))
+            step_only = replace(self.request, evaluations=None)  # whose traces would delay the first answer
+            tried = try_budgets(step_only, variant, model, [ONE_GPU], list_budgets(self.request))
             self.first[1](find_best_of_each(list(tried))[0])
         self.done += 1
         self._progress("planning", self.done, max(self._waiting, self.done) + 1)

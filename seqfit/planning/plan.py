@@ -74,6 +74,10 @@ def plan_for_gpus(
     `announce` gets lines to show while the search goes on: the question, and a first answer for each GPU.
     """
     loaded = load_recipe(given.recipe, given.overrides)
+    if given.assumed is not None and not no_data:  # there is no tokenizer
+        no_data, rows = True, rows or given.assumed.rows
+        source_tokens = source_tokens or given.assumed.source_tokens
+        target_tokens = target_tokens or given.assumed.target_tokens
     places = [_read_place(name, gpus) for name in names]
     assumed = AssumedLengths(source_tokens, target_tokens, no_data or given.without_data, rows)
     script = None if given.script is None else given.script.script

@@ -19,7 +19,7 @@ from seqfit.planning.candidates import Variant, build_stated_variant, find_refus
 from seqfit.planning.cluster import DATAPARALLEL, ONE_GPU, GpuLayout
 from seqfit.planning.evaluation_cost import add_lasting
 from seqfit.planning.exploration import EQUALLY_FAST, Exploration, Traces, apply_rules
-from seqfit.planning.fake_step import FakeStep, StepSpec, build_meta_model
+from seqfit.planning.fake_step import FakeStep, StepSpec, build_meta_model, leave_old_objects
 from seqfit.planning.memory import Memory, explain_peak, measure_steps
 from seqfit.planning.placement import (
     HOST_BYTES,
@@ -60,13 +60,14 @@ def serve_traces() -> None:
     request = pickle.load(sys.stdin.buffer)
     pickle.dump("ready", output)
     output.flush()
-    while True:
-        try:
-            variant = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        pickle.dump(trace_variant(request, variant), output)
-        output.flush()
+    with leave_old_objects():
+        while True:
+            try:
+                variant = pickle.load(sys.stdin.buffer)
+            except EOFError:
+                return
+            pickle.dump(trace_variant(request, variant), output)
+            output.flush()
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def search(
     model = build_meta_model(build_spec(request, variants[0])) if has_pipeline else None
     is_large = count_layers(request.model_config.config) >= 12  # for fewer a second process does not pay off
     expected = len(variants) + (4 if what_ifs else 0)
-    with Tracers(request, trace_variant, second_process=is_large, expected=expected) as tracers:
+    with leave_old_objects(), Tracers(request, trace_variant, second_process=is_large, expected=expected) as tracers:
         looked = Exploration(request, tracers, {} if traces is None else traces, progress, model)
         looked.first = None if report_first is None else (variants[0], report_first)
         looked.look_at_stated()

@@ -478,6 +478,17 @@ class EvalRecipe(RecipePart):
         8192, description="Maximum source and target tokens per evaluation batch, padding included; default: 8192."
     )
 
+    @model_validator(mode="after")
+    def _searches(self) -> EvalRecipe:
+        for name in ("length_penalty", "early_stopping"):
+            value = getattr(self.generation, name)
+            if value is not None and self.beams == 1:
+                raise ValueError(
+                    f"generation.{name} is {value} but beams is 1, and only beam search uses it; "
+                    f"set eval.beams=4, or remove eval.generation.{name}"
+                )
+        return self
+
 
 class Recipe(RecipePart):
     """One recipe: model, data, task, training, evaluation."""

@@ -94,6 +94,7 @@ class Family:
     block_list = "layers"  # attribute of a stack that holds its blocks
     feed_forward_names: tuple[str, ...] = ("feed",)  # in lower case, parts of the paths of feed-forward modules
     was_eager_before_5 = False  # transformers 4 had no other attention for it
+    scaled_tied_head_before_5 = False  # transformers 4 scales the decoder's output where the config ties the head
     creates_own_cache = False  # `generate` has to create its cache itself: its layers are of several kinds
     dropout_fields: tuple[str, ...] = (  # those that a config lacks are skipped
         *("dropout_rate", "dropout", "hidden_dropout_prob", "attention_probs_dropout_prob"),

@@ -54,6 +54,7 @@ class T5Layers(Family):
     block_list = "block"
     feed_forward_names = ("dense", "wi", "wo")
     was_eager_before_5 = True
+    scaled_tied_head_before_5 = True
 
     def fp32_in_fp16(self, model: nn.Module) -> list[nn.Module]:
         gated = (layer for layer in model.modules() if type(layer).__name__.endswith("DenseGatedActDense"))
