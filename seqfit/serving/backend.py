@@ -3,24 +3,29 @@
 `ServedModel` is all that the server knows of it. `load_model_folder` finds out which kind a folder holds:
 
     a run directory, a checkpoint folder      CheckpointModel, by torch
+    a CTranslate2 folder                      ct2.Ct2Model
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from seqfit.errors import ModelError
 from seqfit.rundir import Run, files
 from seqfit.serving.columns import check_row
 from seqfit.tasks import Task, build_task
 
 if TYPE_CHECKING:
+    from seqfit.data import TextEncoder
     from seqfit.generation import GenerationOptions
 
 ServedRow = Mapping[str, Any]
+CT2_WEIGHTS = "model.bin"  # of CTranslate2; transformers has not written a file of this name for long
 
 
 @dataclass(frozen=True)
@@ -96,9 +101,7 @@ class CheckpointModel:
 
     def check(self, row: object) -> ServedRow:
         checked = check_row(self.task, row)
-        for field, code in zip(("source_language", "target_language"), self.task.languages_of(checked), strict=True):
-            if code is not None:
-                self._encoder.check_row_language(code, field)
+        check_languages(self.task, self._encoder, checked)
         return checked
 
     def generate(self, rows: Sequence[ServedRow], options: RequestOptions) -> list[list[ModelAnswer]]:
@@ -141,10 +144,27 @@ class CheckpointModel:
         return len(self._tokenizer(text)["input_ids"])
 
 
+def check_languages(task: Task, encoder: TextEncoder, row: ServedRow) -> None:
+    """An error for a code that the tokenizer does not have."""
+    for field, code in zip(("source_language", "target_language"), task.languages_of(row), strict=True):
+        if code is not None:
+            encoder.check_row_language(code, field)
+
+
 def _finite(number: float | None) -> float | None:
     """JSON has no other numbers."""
     return number if number is not None and math.isfinite(number) else None
 
 
 def load_model_folder(path: Path, name: str) -> ServedModel:
-    return CheckpointModel(path, name)
+    if not (path / CT2_WEIGHTS).is_file():
+        return CheckpointModel(path, name)
+    if importlib.util.find_spec("ctranslate2") is None:
+        raise ModelError(
+            f"'{path}' is a CTranslate2 folder, and ctranslate2 is not installed",
+            "it is an extra",
+            "Install it: pip install 'seqfit[ct2]'",
+        )
+    from seqfit.serving.ct2 import Ct2Model
+
+    return Ct2Model(path, name)
