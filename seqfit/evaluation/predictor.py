@@ -80,9 +80,9 @@ class Predictor:
         return [self._task.extract(text, given) for text, given in zip(texts, encoded.choices, strict=True)]
 
     def generate(
-        self, rows: Sequence[PredictionRow], options: GenerationOptions | None = None
+        self, rows: Sequence[PredictionRow], options: GenerationOptions | None = None, *, extract: bool = True
     ) -> list[list[Candidate]]:
-        """The candidates of each row, the best first."""
+        """The candidates of each row, the best first: the task's answers, or with extract=False the whole texts."""
         generator = self._build(options or GenerationOptions())
         if not rows:
             return []
@@ -92,6 +92,8 @@ class Predictor:
         marker = self._task.recipe.answer_after
         if trees is not None and marker is not None:  # a text at its limit before the span began has none
             found = [[one for one in own if marker.strip() in one.text] or own[:1] for own in found]
+        if not extract:
+            return found
         return [
             [replace(one, text=self._task.extract(one.text, choices)) for one in candidates]
             for candidates, choices in zip(found, encoded.choices, strict=True)

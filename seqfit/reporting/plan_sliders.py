@@ -44,7 +44,7 @@ def show_sliders(model: Mapping[str, Any], command: str, price: float | None) ->
     notes = [element("p", text, class_="note") for text in _list_notes(model)]
     found = section(
         "Other sizes",
-        element("div", *fields, class_="controls", hidden=True),
+        element("div", *fields, class_="sliders", hidden=True),
         answered,
         shown,
         chart,

@@ -63,6 +63,7 @@ SUBSTITUTIONS = (
         rf"\1 bert-agnews model.path={{minilm}} data.path={{ag_news}} {_SIX_STEPS}",
     ),
     Substitution("docs/coming-from-trainer.md", r"train t5-summarize(.*) --out \S+", r"show t5-summarize\1"),
+    Substitution("docs/serving.md", r" --port 8000", ""),  # another program may have it
     # The reader's own script.
     Substitution("docs/profiling.md", r"^from torch", "exec(open('{trainer_script}').read())\nfrom torch"),
     # Long runs.
@@ -183,6 +184,7 @@ EXPECTED = (
     Expected("docs/reports.md", r"--figures", leaves=("figures/*.svg", "figures/*.png", "figures/*.pdf")),
     Expected("docs/reports.md", r"--watch", until=r"http://127\.0\.0\.1:\d+"),
     Expected("docs/reports.md", r"report runs/demo +#", leaves=("runs/demo/summary.html",)),
+    Expected("docs/serving.md", r"^seqfit serve", until=r"API: http://127\.0\.0\.1:\d+/docs"),
     Expected("docs/strategies.md", r"^seqfit train", prints=r"step 4/4"),
     Expected("docs/tracking.md", r"tensorboard", leaves=("tensorboard/seqfit/*/events*",)),
     Expected("docs/trimming.md", r"^seqfit trim", leaves=("mt5-es/config.json",)),

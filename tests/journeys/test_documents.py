@@ -146,9 +146,13 @@ def _prepare_evaluation(person: Person, belongings: dict[str, str]) -> None:
             (person.folder / block.lines[0].removeprefix("# ")).write_text("\n".join(block.lines) + "\n")
 
 
-def _prepare_reports(person: Person, belongings: dict[str, str]) -> None:
+def _prepare_serving(person: Person, belongings: dict[str, str]) -> None:
     for name in ("a", "b"):
         copy_run(person.folder / "runs" / "demo", person.folder / "runs" / name)
+
+
+def _prepare_reports(person: Person, belongings: dict[str, str]) -> None:
+    _prepare_serving(person, belongings)
     few = "--steps 3 --warm-up 1 --repeats 1"
     person.types(f"seqfit compare mine.yaml --strategies baseline {few} --out comparisons/bert-agnews-20260102")
 
@@ -182,6 +186,7 @@ PREPARATIONS: dict[str, Prepare] = {
     "docs/planning.md": _prepare_planning,
     "docs/reliability.md": _prepare_reliability,
     "docs/reports.md": _prepare_reports,
+    "docs/serving.md": _prepare_serving,
     "docs/studies.md": _prepare_studies,
     "docs/trimming.md": _prepare_trimming,
 }

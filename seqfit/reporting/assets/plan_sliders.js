@@ -365,7 +365,7 @@ async function startSliders() {
   }
   const model = await unpack(section.querySelector("script"));
   section.sliders = new Sliders(section, model);
-  section.querySelector(".controls").hidden = false;
+  section.querySelector(".sliders").hidden = false;
 }
 
 startSliders();
