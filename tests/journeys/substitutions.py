@@ -126,6 +126,7 @@ EXPECTED = (
         leaves=("runs/demo/evaluation-test.json",),
     ),
     Expected("README.md", r"^seqfit predict", prints=r"(?m)^Maseru$"),
+    Expected("README.md", r"^seqfit serve", until=r"API: http://127\.0\.0\.1:\d+/docs"),
     Expected("README.md", r"^seqfit compare", prints=r"recompute", leaves=("comparisons/*/report.html",)),
     Expected("README.md", r"^seqfit data", prints=r"to train: +seqfit train --data my.csv --task qa"),
     Expected("README.md", r"^seqfit train .*--data", prints=r"guessed: ", leaves=("runs/my-*/summary.html",)),
