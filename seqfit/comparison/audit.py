@@ -121,12 +121,12 @@ def _describe(findings: Sequence[AuditFinding], meant: Sequence[str], equal: int
     besides = f" besides {join_words(others)}" if others else ""
     limits = f"; limited by {join_words(weak)}" if weak else ""
     if unequal:
-        parts = [
-            f"{label_of(one.label)}{' (inverted)' if one.is_inverted else ''}" for one in unequal[:_NAMED_FINDINGS]
-        ]
-        rest = len(unequal) - len(parts)
-        parts += [f"{rest} more"] if rest else []
-        verb = "was" if len(unequal) == 1 else "were"
+        names = list(
+            dict.fromkeys(f"{label_of(one.label)}{' (inverted)' if one.is_inverted else ''}" for one in unequal)
+        )
+        rest = len(names) - _NAMED_FINDINGS
+        parts = [*names[:_NAMED_FINDINGS], *([f"{rest} more"] if rest > 0 else [])]
+        verb = "was" if len(names) == 1 else "were"
         return f"Not a fair comparison: {join_words(parts)} {verb} unequal{besides}{limits}."
     if unknown:
         return f"Not known whether it is fair: {join_words([one.label for one in unknown])}{limits}."
