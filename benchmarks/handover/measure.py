@@ -3,8 +3,8 @@
     python benchmarks/handover/measure.py RUN --python ENV/bin/python --folder RUN/checkpoint
 
 RUN is a run of `seqfit train demo`. ENV is an environment of its own, without seqfit: torch, transformers, peft,
-lm-eval, sentencepiece, protobuf. The harness answers the validation rows of the local task demo_qa.yaml; its texts are compared
-with those that seqfit generates here. Then peft adds adapters to the same folder, and trains them for one step.
+lm-eval, sentencepiece, protobuf. The harness answers the validation rows of the local task demo_qa.yaml; its texts are
+compared with those that seqfit generates here. Then peft adds adapters to the same folder and trains them briefly.
 """
 
 from __future__ import annotations
