@@ -15,7 +15,7 @@ import pytest
 import seqfit
 from seqfit.doors import read_door
 
-NAMES = ("train", "evaluate", "compare", "report", "profile", "plan", "track")
+NAMES = ("train", "evaluate", "compare", "audit", "report", "profile", "plan", "track")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -37,7 +37,8 @@ from benchmarks.engine.rows import SQUAD_ES, find_data, find_tokenizer
 from benchmarks.engine.workloads import MODELS, write_model
 from benchmarks.trainer import to_feature
 from seqfit.data import PreparedData, TokenizedSplit, prepare_data
-from seqfit.evaluation.generator import Generator, generate_split
+from seqfit.generation.generator import Generator
+from seqfit.generation.texts import generate_split
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.load import load_recipe
 from seqfit.recipe.schema import ModelRecipe

@@ -1,18 +1,26 @@
-"""What several commands share: arguments with their help, answers to Trainer options, and the progress bar."""
+"""What several commands share: arguments with their help, answers to Trainer options, progress, a page's address."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
 
+import typer
 from typer import Argument, Option
 
 from seqfit.errors import RecipeError
 from seqfit.recipe import check_kind, resolve, trainer_names
+from seqfit.system import quote
 from seqfit.units import parse_bytes
+
+if TYPE_CHECKING:
+    from seqfit.inspection import Given
 
 RecipeArgument = Annotated[
     str, Argument(metavar="RECIPE", help="Library recipe ('seqfit ls'), YAML file or run directory.")
@@ -42,9 +50,24 @@ ModelOption = Annotated[
     Option(
         "--model",
         metavar="MODEL",
-        help="Model for a data file: a Hub name, such as google/mt5-small, or a folder (default: none).",
+        help="Model for a data file: a Hub name, such as google/mt5-small, or a folder; of a folder of models one is "
+        "chosen (default: chosen from the models in the Hub's cache).",
     ),
 ]
+
+
+def print_guess(given: Given, *, error_stream: bool = False) -> None:
+    """What was guessed; where the model is chosen, too, in short, and with how to change it."""
+    from typer import echo
+
+    if given.choice is None:
+        for note in given.notes:
+            echo(f"guessed: {note}", err=error_stream)
+        return
+    chosen = given.choice.describe()
+    echo(f"guessed: {'; '.join(note for note in given.notes if chosen not in note)}", err=error_stream)
+    change = "--task NAME, --model MODEL, or a field such as train.epochs=5; all of it as a file"
+    echo(f"chosen: {chosen}. To change it: {change}: seqfit new {quote(str(given.data))}", err=error_stream)
 
 
 Kind = Literal["comparison", "folder", "model"]
@@ -92,6 +115,21 @@ def answer_trainer_options(argv: list[str], parameters: Sequence[Any], command: 
         f"{trainer_names.explain_options(overrides, 'The command')}\nNo recipe is given either: name one before these "
         f"(seqfit {command} RECIPE ...), or train on a file of your own (seqfit train --data FILE --model MODEL ...)"
     )
+
+
+def announce_address(what: str, url: str, *, opens: bool) -> None:
+    """Without a screen no browser is opened, because it would be a text one in this terminal."""
+    has_screen = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    typer.echo(f"{what}: {url}  (stop with Ctrl-C)")
+    if not has_screen:
+        port = urlsplit(url).port
+        typer.echo(
+            f"from another machine: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then open the same address there"
+        )
+    elif opens:
+        import webbrowser
+
+        webbrowser.open(url)
 
 
 Show = Callable[[str, int, int | None], None]

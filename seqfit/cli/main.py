@@ -34,9 +34,12 @@ GROUPS: dict[str, dict[str, str]] = {
         "train": "Fine-tune a model; writes a run directory.",
         "scale": "Measure how training scales over processes here, and predict it for up to hundreds of GPUs.",
         "compare": "Compare training strategies of a recipe fairly; writes tables.",
+        "study": "Repeat a published study: published, predicted and measured figures side by side.",
+        "audit": "Check whether runs, recipes, scripts or published rows were compared fairly.",
         "profile": "Show where the time and memory of a step go, and what to change.",
         "evaluate": "Score the model of a run; writes metrics and predictions.",
         "predict": "Generate predictions for rows of a file or standard input.",
+        "serve": "Serve trained models on this machine: a page to try and compare them, and an HTTP API.",
         "export": "Write the model of a run for others: Hugging Face, CTranslate2 or ONNX, checked.",
         "report": "Write one HTML page about runs or a comparison, or serve it live.",
         "track": "Send runs to TensorBoard, trackio, Weights & Biases or MLflow.",
@@ -50,6 +53,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "prefetch": "Download model and data for nodes without a network.",
     },
     "Recipes": {
+        "new": "Ask five questions about your data and write a commented recipe.",
         "ls": "List the recipes that come with seqfit.",
         "cp": "Copy one of them to a file.",
         "convert": "Make a recipe from a script for transformers' Trainer.",
@@ -166,6 +170,6 @@ def help_text() -> str:
         "",
         "'seqfit COMMAND --help' describes a command and its options; 'seqfit --version' prints the version.",
         f"{TRUST} lets a model run the code that comes with it (default: not allowed).",
-        "Start with 'seqfit ls', or 'seqfit train demo'.",
+        "Start with 'seqfit new', 'seqfit data my.csv' or 'seqfit train demo'.",
     ]
     return "\n".join(lines)

@@ -200,11 +200,15 @@ def _truncate(name: str) -> str:
     return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."
 
 
+_TRACES = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".qdrep")
+
+
 def command(
     recipe: Annotated[
         str | None,
         Argument(
-            metavar="[RECIPE]", help="Name of a library recipe, a YAML file or a run directory; not with --trace."
+            metavar="[RECIPE]",
+            help="Name of a library recipe, a YAML file or a run directory; or a trace, as for --trace.",
         ),
     ] = None,
     overrides: OverridesArgument = None,
@@ -244,6 +248,8 @@ def command(
 
     Examples: seqfit profile demo; seqfit profile mine.yaml --prove; seqfit profile --trace report.sqlite
     """
+    if recipe is not None and trace is None and _is_trace(recipe):
+        recipe, trace = None, Path(recipe)
     if (recipe is None) == (trace is None):
         raise RecipeError(
             "a recipe and --trace are both given" if recipe else "neither a recipe nor --trace is given",
@@ -274,6 +280,11 @@ def command(
         typer.echo(json.dumps(result.to_json(), ensure_ascii=False, indent=2))
     else:
         print_profile(result)
+
+
+def _is_trace(word: str) -> bool:
+    """No recipe has such a name; a file that is missing is reported as a missing trace."""
+    return word.lower().endswith(_TRACES)
 
 
 def _repeat(recipe: str, overrides: list[str], steps: int, out: Path, *, prove: bool, as_json: bool) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, parse_limit
+from seqfit.cli.arguments import ModelOption, OverridesArgument, TaskOption, parse_limit, print_guess
 from seqfit.cli.track import ProjectOption, Tool
 from seqfit.errors import RecipeError, SeqfitError
 from seqfit.rundir import files
@@ -42,6 +42,14 @@ def command(
     ] = None,
     task: TaskOption = None,
     model: ModelOption = None,
+    gpu: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="For data without --model: choose a model that fits this GPU, such as rtx3060-laptop (default: this "
+            "machine).",
+        ),
+    ] = None,
     memory_limit: Annotated[
         str | None,
         Option(metavar="SIZE", help="On a CPU: memory limit of this process, such as 4GiB (default: no limit)."),
@@ -93,25 +101,37 @@ def command(
         ),
     ] = 25,
 ) -> None:
-    """Fine-tune a model by a recipe, or with --data by one guessed from the columns; writes a run directory.
+    """Fine-tune a model by a recipe, or on a data file by one guessed from its columns; writes a run directory.
 
-    Examples: seqfit train demo; seqfit train t5-gsm8k train.steps=500 model.path=./t5;
+    Examples: seqfit train demo; seqfit train my.csv; seqfit train t5-gsm8k train.steps=500 model.path=./t5;
     seqfit train my.csv --task qa --model google/mt5-small; seqfit train runs/demo-20260102-030405 --resume;
     seqfit train t5-gsm8k --nproc 2
 
     SIGTERM, SIGUSR1 and Ctrl-C finish the step and take a snapshot (exit codes 75, 75 and 130); --resume continues.
     """
     from seqfit.inspection import read_given
-    from seqfit.launch import is_first_rank
+    from seqfit.launch import is_first_rank, is_launched
     from seqfit.validation import check_model_available, load_checked_recipe
 
     argv = list(overrides or [])
     if data is not None and recipe is not None and ("=" in recipe or recipe.startswith("~")):
         argv = [recipe, *argv]  # there is no recipe to name
         recipe = None
-    given = read_given(recipe, argv, data=data, task=task, model=model)
-    for note in given.notes if is_first_rank() else ():
-        print(f"guessed: {note}")
+    given = read_given(recipe, argv, data=data, task=task, model=model, gpus=[gpu] if gpu is not None else ())
+    if gpu is not None and given.choice is None:
+        raise RecipeError(
+            f"--gpu is {gpu}, and the model is given",
+            "--gpu chooses a model; training uses the devices of this machine",
+            "Leave --gpu out, or plan for that GPU with 'seqfit plan'",
+        )
+    if given.choice is not None and is_launched():
+        raise RecipeError(
+            "several processes are running, and no model is given",
+            "each would choose by the memory that it finds free",
+            f"Name it: --model {quote(str(given.model))}",
+        )
+    if is_first_rank() and given.data is not None:
+        print_guess(given)
     checked = load_checked_recipe(given.recipe, given.overrides)  # mistakes are reported before torch is imported
     check_model_available(checked)
     quiet_torch()

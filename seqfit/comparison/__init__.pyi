@@ -1,3 +1,4 @@
+from seqfit.comparison import audits as audits
 from seqfit.comparison import records as records
 from seqfit.comparison.compare import prepare_comparison as prepare_comparison
 from seqfit.comparison.compare import run_comparison as run_comparison
@@ -7,7 +8,6 @@ from seqfit.comparison.recommendation import rank_results as rank_results
 from seqfit.comparison.records import HERE as HERE
 from seqfit.comparison.records import CandidateResult as CandidateResult
 from seqfit.comparison.records import Comparison as Comparison
-from seqfit.comparison.records import Prediction as Prediction
 from seqfit.comparison.slurm import find_comparison as find_comparison
 from seqfit.comparison.slurm import prepare_repeats as prepare_repeats
 from seqfit.comparison.slurm import read_repeats as read_repeats

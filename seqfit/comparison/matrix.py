@@ -14,6 +14,7 @@ backwards, and every third begins with the next candidate.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from seqfit.units import format_number, format_seconds
 from seqfit.validation import load_checked_recipe
 from seqfit.yaml_text import read_yaml
 
+_OVERRIDES_WIDTH = 46  # columns; a sum of strategies has many
 LEAST_TIMED_STEPS = 2  # fewer have no spread
 
 
@@ -107,7 +109,8 @@ def describe_matrix(matrix: Matrix) -> str:
     for candidate in matrix.candidates:
         kind = f"{candidate.kind} ({candidate.why})" if candidate.why else candidate.kind
         own = " ".join(text for text in candidate.overrides if not text.startswith("strategy.name="))
-        rows.append((candidate.name, kind, own))
+        parts = textwrap.wrap(own, _OVERRIDES_WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
+        rows += [(candidate.name, kind, parts[0]), *(("", "", part) for part in parts[1:])]
     lines.append(to_text(Table("", columns, tuple(rows))))
     missing = [candidate for candidate in matrix.candidates if candidate.unavailable]
     lines += [f"{one.name} is only predicted; not available here: {one.unavailable}" for one in missing]

@@ -361,14 +361,17 @@ def _row_error(name: str, ours: MeasuredTrial, theirs: MeasuredTrial) -> float |
 
 
 def _find_right(run: TrialRun, name: str) -> list[bool]:
-    """Which rows it got right; [] if answers were not kept, or a row is not just right or wrong."""
+    return find_right(name, run.answers, (run.recipe.get("task") or {}).get("language", "en"))
+
+
+def find_right(name: str, answers: Sequence[Mapping[str, Any]], language: str) -> list[bool]:
+    """Which rows were right; [] if answers were not kept, or a row is not just right or wrong."""
     metric = metric_of_score(name)
     if name not in _RIGHT_OR_WRONG or metric is None:
         return []
-    language = (run.recipe.get("task") or {}).get("language", "en")
     return [
         score([metric], [answer["references"]], [answer["prediction"]], language=language).values.get(name) == 100
-        for answer in run.answers
+        for answer in answers
     ]
 
 

@@ -10,8 +10,14 @@ calls it, or the path of a field (task.source):
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from seqfit.errors import did_you_mean
 
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 FILE = 1_000_000  # lines of another file are counted from a multiple of this
@@ -59,6 +65,26 @@ class ScriptSettings:
     naive_pipeline: bool = False  # model.parallelize() or device_map: one GPU computes at a time
     sorts_by_length: bool = False  # group_by_length
     before_5: str = ""  # what the script uses and transformers 5 no longer has
+    arguments: Mapping[str, Any] = field(
+        default_factory=dict, compare=False
+    )  # all that is known, by the Trainer's name
+    unread: Mapping[str, str] = field(default_factory=dict, compare=False)  # known only when it runs: what it says
+    hides_arguments: bool = False  # some of the Trainer's arguments are not in the script
+
+
+def check_script_settings(values: Mapping[str, Any]) -> list[str]:
+    """A sentence for each mistake in settings that a file states."""
+    known = list(ScriptSettings.__dataclass_fields__)
+    unknown = [name for name in values if name not in known]
+    others = f" Known are {', '.join(known)}."
+    lines = [f"{name}: unknown setting.{did_you_mean(name, known) or others}" for name in unknown]
+    try:
+        TypeAdapter(ScriptSettings).validate_json(json.dumps({k: v for k, v in values.items() if k in known}))
+    except ValidationError as error:
+        lines += [
+            f"{'.'.join(map(str, one['loc']))}: {one['input']!r} is given. {one['msg']}." for one in error.errors()
+        ]
+    return lines
 
 
 @dataclass

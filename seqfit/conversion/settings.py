@@ -47,7 +47,20 @@ def describe_script(reading: ScriptReading, name: str) -> ScriptSettings:
         sorts_by_length=given.get("group_by_length") is True
         or given.get("train_sampling_strategy") == "group_by_length",
         before_5=next(iter(older), reading.before_5),
+        arguments=given,
+        unread=find_unread(reading),
+        hides_arguments=reading.hides_arguments,
     )
+
+
+def find_unread(reading: ScriptReading) -> dict[str, str]:
+    """Argument -> the script's own text."""
+    said = {one.what.partition("=")[0].removeprefix("--"): one.what for one in reversed(reading.unread)}
+    return {
+        name: what
+        for name, what in said.items()
+        if not reading.has(name) and trainer_names.find_argument(name) is not None
+    }
 
 
 def as_number(setting: Setting) -> Setting:

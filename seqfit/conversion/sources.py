@@ -64,8 +64,10 @@ def is_there(script: str | Path) -> bool:
         return False
 
 
-def read_source(script: str | Path) -> tuple[ScriptReading, Locate]:
+def read_source(script: str | Path | Mapping[str, Any]) -> tuple[ScriptReading, Locate]:
     """Everything that can be read of it; a RecipeError where it has no Trainer."""
+    if isinstance(script, Mapping):
+        return _with_lines(_take_arguments(script, {}, "the mapping"))
     path = Path(script).expanduser()
     if not is_there(script) and isinstance(script, str) and re.search(r"\s", script.strip()):
         return _with_lines(_read_shell(script, Path(), "the command line"))
@@ -320,10 +322,13 @@ def _take_option(reading: ScriptReading, key: str, value: Any, line: int | None)
 
 
 def _read_arguments(text: str, path: Path) -> ScriptReading:
-    values, lines = read_argument_file(text, path.name)
+    return _take_arguments(*read_argument_file(text, path.name), str(path))
+
+
+def _take_arguments(values: Mapping[str, Any], lines: Mapping[str, int], title: str) -> ScriptReading:
     known = [name for name in values if trainer_names.find_argument(name) is not None]
     if not known:
-        given = f"'{path}' has no argument of the Trainer"
+        given = f"'{title}' has no argument of the Trainer"
         raise RecipeError(
             given,
             "HfArgumentParser's files have names such as learning_rate",
@@ -331,6 +336,9 @@ def _read_arguments(text: str, path: Path) -> ScriptReading:
         )
     reading = ScriptReading(has_trainer=True)
     for name, value in values.items():
-        if not name.startswith("_"):
+        argument = trainer_names.find_argument(name)
+        if argument is not None and not argument.is_flag and value is True:  # a value here, which counts as 1
+            reading.take(name, value, lines.get(name))
+        elif not name.startswith("_"):
             _take_option(reading, name, value, lines.get(name))
     return reading

@@ -32,10 +32,11 @@ _LAST = ("dtype", "torch_dtype", "run_name", "data_seed", "shuffle_seed")  # wha
 _PARTS = ("description", "model", "task", "data", "train", "eval", "strategy", "allow", "seed")
 
 
-def convert(script: str | Path) -> Conversion:
+def convert(script: str | Path | Mapping[str, Any]) -> Conversion:
+    """A mapping has arguments by name, as a file of them has."""
     reading, locate = read_source(script)
-    is_file = is_there(script)
-    name = str(script) if is_file else "the command line"
+    is_file = not isinstance(script, Mapping) and is_there(script)
+    name = str(script) if is_file else "the arguments" if isinstance(script, Mapping) else "the command line"
     if reading.kind not in ("", "classifier", "text-to-text"):
         raise RecipeError(
             f"'{name}' trains a {reading.kind}",

@@ -1,4 +1,4 @@
-"""How good a model is: generate answers, score them, write them to the run directory."""
+"""How good a model is: score what it generates, write it to the run directory."""
 
 from seqfit.doors import open_door
 

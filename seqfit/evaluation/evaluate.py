@@ -13,22 +13,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from seqfit.data import prepare_data
-from seqfit.errors import DataError, ModelError
-from seqfit.evaluation.generator import DEFAULT_THRESHOLD, Generator, generate_sources
-from seqfit.evaluation.scoring import SplitScores, choose_metrics, score_split
-from seqfit.evaluation.start import set_start
+from seqfit.errors import DataError
+from seqfit.evaluation.analysis import RIGHT, analyse
+from seqfit.evaluation.predictions import choose_metrics
+from seqfit.evaluation.predictor import Predictor, build_generator
+from seqfit.evaluation.scoring import SplitScores, list_bounds, score_split
+from seqfit.generation import GenerationOptions, explain_fallback
 from seqfit.inspection import Data, replace_data
 from seqfit.model import Checkpoint, GenerationMetadata, build_text_encoder, load_model, load_tokenizer
+from seqfit.own_functions import list_changes, list_functions
 from seqfit.progress import Progress
 from seqfit.recipe import Recipe, load_recipe
 from seqfit.rundir import EventKind, Run, RunWriter, files, records, write_json
-from seqfit.step import choose_device, choose_precision
-from seqfit.strategy import Strategy, load_strategy
+from seqfit.strategy import load_strategy
 from seqfit.system import quote
-from seqfit.tasks import Task, build_task, head_of
+from seqfit.tasks import build_task, head_of
 
 
 def evaluate(
@@ -60,6 +60,8 @@ def evaluate(
         checkpoint = Checkpoint.load(run.checkpoint)
     checkpoint = replace(checkpoint, metadata=replace(checkpoint.metadata, task=recipe.task))
     generator = build_generator(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
+    # Confidences take a search for every row, also for those whose target is known to be the answer.
+    generator = generator.with_options(GenerationOptions.of(recipe.eval), scored=recipe.task.name in RIGHT)
     task = build_task(recipe.task)
     metrics, _ = choose_metrics(task, recipe.eval)
     prepared = prepare_data(
@@ -73,11 +75,13 @@ def evaluate(
     )
     if split not in prepared.splits:
         raise _no_split(run, split)
+    own_functions = list_functions(recipe.functions)
+    prepared.events.extend(list_changes(run.manifest.get("own_functions", []), own_functions))
     show = None if progress is None else partial(progress, f"evaluating {split}")
     result = score_split(generator, task, prepared.splits[split], metrics, limit=limit, progress=show)
-    report = _to_report(recipe, run, checkpoint, title, result, before=before)
+    report = _to_report(recipe, run, checkpoint, title, result, before=before) | {"own_functions": own_functions}
     write_json(run.path / files.evaluation(title, before=before), report)
-    _record(run, checkpoint, title, result, prepared.events)
+    _record(run, checkpoint, title, result, prepared.events, explain_fallback(generator))
     return report
 
 
@@ -89,94 +93,24 @@ def predict(run: Run | str | Path, rows: Sequence[str | Mapping[str, Any]], *, b
     return Predictor(run, batch_tokens).predict(rows)
 
 
-class Predictor:
-    def __init__(self, run: Run | str | Path, batch_tokens: int = 8192) -> None:
-        folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
-        checkpoint = Checkpoint.load(folder)
-        self._task = build_task(checkpoint.metadata.task)
-        self._encoder = build_text_encoder(checkpoint.tokenizer)
-        self._encoder.check_languages(self._task.recipe, has_targets=checkpoint.metadata.kind != "classifier")
-        limits = (self._task.recipe.max_source_tokens, checkpoint.position_limit)
-        self._limit = min(filter(None, limits), default=None)
-        self._generator = build_generator(checkpoint, Strategy(), ["bf16"], batch_tokens)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self._task.named_columns(targets=False)
-
-    def predict(self, rows: Sequence[str | Mapping[str, Any]]) -> list[str]:
-        if not rows:
-            return []
-        inputs = [to_row(self._task, row) for row in rows]
-        texts = [self._task.render_source(row, str(number)) for number, row in enumerate(inputs, 1)]
-        languages: list[tuple[str | None, str | None]] = []
-        for number, row in enumerate(inputs, 1):
-            languages.append(self._task.languages_of(row))
-            for field, code in zip(("source_language", "target_language"), languages[-1], strict=True):
-                if code is not None:
-                    self._encoder.check_row_language(code, f"{field}, row {number},")
-        codes = [source for source, _ in languages if source is not None]
-        encoded = self._encoder.encode(texts, codes or None)
-        sources = [
-            np.array(self._encoder.truncate_source(ids, self._limit, source))
-            for ids, (source, _) in zip(encoded, languages, strict=True)
-        ]
-        generated = generate_sources(self._generator, sources, [target for _, target in languages])
-        choices = [self._task.choices_of(row) for row in inputs]
-        return [self._task.extract(text, given) for text, given in zip(generated, choices, strict=True)]
-
-
-def build_generator(checkpoint: Checkpoint, strategy: Strategy, allow: list[str], batch_tokens: int) -> Generator:
-    device = choose_device(strategy)
-    metadata = checkpoint.metadata
-    start_of = set_start(checkpoint.model, checkpoint.tokenizer, metadata.task)
-    return Generator(
-        model=checkpoint.model.to(device),
-        tokenizer=checkpoint.tokenizer,
-        precision=choose_precision(strategy, device, allow),
-        beams=metadata.beams,
-        max_new_tokens=metadata.max_new_tokens,
-        batch_tokens=batch_tokens,
-        head=head_of(metadata.task),
-        threshold=DEFAULT_THRESHOLD if metadata.threshold is None else metadata.threshold,
-        start_of=start_of,
-    )
-
-
-def to_row(task: Task, given: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    """A text as a row with one column, or with several that are separated by tabs in the template's order."""
-    if not isinstance(given, str):
-        return given
-    columns = task.source_columns()
-    values = [given] if len(columns) == 1 else given.split("\t")
-    if len(values) != len(columns):
-        raise DataError(
-            f"'{given[:60]}' is one text",
-            f"The sources of this model have {len(columns)} columns: {', '.join(columns)}",
-            f'Give a JSON object with them, {{"{columns[0]}": ...}}, or the texts separated by tabs in this order',
-        )
-    return dict(zip(columns, values, strict=True))
-
-
-def _find_checkpoint(path: Path) -> Path:
-    if (path / files.MANIFEST).is_file():
-        return Run(path).checkpoint
-    if not path.is_dir():
-        raise ModelError(
-            f"The folder '{path}' does not exist",
-            "Predictions need a run directory or a checkpoint folder",
-            "Give one that `seqfit train` has written",
-        )
-    return path
-
-
-def _record(run: Run, checkpoint: Checkpoint, split: str, result: SplitScores, events: list[str]) -> None:
+def _record(
+    run: Run,
+    checkpoint: Checkpoint,
+    split: str,
+    result: SplitScores,
+    events: list[str],
+    fallbacks: Sequence[records.FallbackEvent],
+) -> None:
     """Adds the evaluation to the run's records, and those events of preparing its data that are new."""
     step, scores = checkpoint.metadata.step, result.scores.values
     writer = RunWriter(run.path)
     writer.evaluation(
-        records.EvaluationRecord(step, split, result.loss, scores, result.rows, result.seconds, time.time())
+        records.EvaluationRecord(
+            step, split, result.loss, scores, result.rows, result.seconds, time.time(), result.list_intervals()
+        )
     )
+    for fallback in fallbacks:
+        writer.event(fallback)
     known = {event["data"].get("note") for event in run.events() if event["kind"] == EventKind.DATA}
     for note in events:
         if note not in known:
@@ -208,8 +142,11 @@ def _to_report(
         "rows": result.rows,
         "seconds": round(result.seconds, 3),
         "metrics": metrics,
+        "intervals": result.list_intervals(),
         "signatures": result.scores.signatures,
         "absent": absent,
         "by_source": {title: scores.values for title, scores in result.by_source.items()},
+        "intervals_by_source": {title: list_bounds(found) for title, found in result.intervals_by_source.items()},
+        **analyse(recipe.task, result.predictions),
         "predictions": result.predictions,
     }

@@ -1,3 +1,4 @@
+from seqfit.inspection.commented import format_commented as format_commented
 from seqfit.inspection.data import Data as Data
 from seqfit.inspection.data import Given as Given
 from seqfit.inspection.data import RecipeLike as RecipeLike

@@ -18,10 +18,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from seqfit import hub
 from seqfit.conversion import Conversion, convert
 from seqfit.errors import DataError, RecipeError, SeqfitError
 from seqfit.inspection.guess import guess_for_model, guess_recipe
 from seqfit.inspection.in_memory import is_in_memory, store_data
+from seqfit.inspection.local_models import is_folder_of_models, is_tokenizer_cached
+from seqfit.inspection.model_choice import ModelChoice, choose_model, find_room
+from seqfit.inspection.text_facts import count_training_rows, read_text_facts
 from seqfit.model_configs import find_known_model
 from seqfit.recipe import Recipe, SourceRecipe, apply_overrides, is_script, resolve
 from seqfit.system import quote
@@ -35,10 +39,21 @@ if TYPE_CHECKING:
 Data: TypeAlias = Any
 """A path, a Hub name, a list of dicts, a pandas or polars DataFrame, a pyarrow Table, a datasets.Dataset(Dict)."""
 RecipeLike: TypeAlias = Recipe | str | Path | Mapping[str, Any]
+_ADAFACTOR = "train.optimizer.name=adafactor"
+_ADAFACTOR_RATE = "train.learning_rate=1e-3"  # T5's own for fine-tuning; an encoder keeps its low rate
 EXAMPLE_MODEL = "google/mt5-small"  # for messages; it knows more than a hundred languages
 # Fields of a source: what its rows mean, and where they are.
 _SHAPE = {"each", "turns", "group", "split_column"}
 _PLACE = {"label", "hub", "hub_config", "path", "splits", "ids", "limit", "balance", "files"}
+
+
+@dataclass(frozen=True)
+class AssumedData:
+    """In the place of tokenized rows; lengths are means, estimated."""
+
+    rows: int
+    source_tokens: int
+    target_tokens: int
 
 
 @dataclass(frozen=True)
@@ -54,6 +69,8 @@ class Given:
     notes: tuple[str, ...] = ()
     script: Conversion | None = None  # the Trainer script that the recipe was converted from
     without_data: bool = False  # a model alone, which can only be planned
+    choice: ModelChoice | None = None  # of the model, where none was given
+    assumed: AssumedData | None = None  # for a plan, where there is no tokenizer to count tokens
 
     @property
     def place(self) -> Path | None:
@@ -85,8 +102,12 @@ def read_given(
     task: str | None = None,
     model: str | None = None,
     command: str = "train",
+    gpus: Sequence[str] = (),
 ) -> Given:
-    """The input of a command; without a recipe one is guessed, which needs a model. A plan may be for a model alone."""
+    """The input of a command; without a recipe one is guessed. A plan may be for a model alone.
+
+    Without a model one is chosen that fits the `gpus`, or this machine; to train, it has to be here already.
+    """
     if isinstance(recipe, Given):
         return recipe
     if command == "plan":
@@ -96,13 +117,61 @@ def read_given(
             notes = () if task is not None else (f"task {values['task']['name']} (--task)",)
             return Given(values, tuple(overrides), "model", None, task, model, notes, without_data=True)
     found = find_given(recipe, overrides, data=data, task=task, model=model, command=command)
-    if found.data is not None and found.model is None:
-        raise RecipeError(
-            f"'{found.data}' is data, and no model is given",
-            "Data needs --model (in Python: model=)",
-            f"Add one, for example: {found.format_command(command)}",
+    folder = None if found.model is None else Path(found.model).expanduser()
+    if found.data is not None and (folder is None or is_folder_of_models(folder)):
+        found = _choose_model(found, command, gpus, folder)
+    given = guess_given(found)
+    if given.choice is not None:
+        notes = [note for note in given.notes if not note.startswith("model: ")]  # its kind, and how that is known
+        given = replace(given, notes=(*notes, f"model {given.choice.describe()}"))
+    return _estimate_lengths(given) if command == "plan" and given.data is not None else given
+
+
+def _choose_model(found: Given, command: str, gpus: Sequence[str], folder: Path | None) -> Given:
+    """The same with a model, and with the optimizer that it fits with."""
+    open_choice = replace(found, model=None)
+    given = guess_given(open_choice)
+    recipe = load_for_description(given)
+    facts = read_text_facts(recipe)
+
+    def take(choice: ModelChoice) -> Given:
+        stated = any(word.startswith("train.optimizer") for word in found.overrides)
+        is_replaced = choice.optimizer == "adafactor" and not stated
+        adafactor = (_ADAFACTOR, *(() if choice.is_encoder else (_ADAFACTOR_RATE,))) if is_replaced else ()
+        overrides = (*adafactor, *found.overrides)  # the user's own come last and win
+        task = recipe.task.name
+        return replace(open_choice, overrides=overrides, task=task, model=choice.location, choice=choice)
+
+    return take(
+        choose_model(
+            recipe.task.name,
+            facts,
+            find_room(gpus),
+            data=str(found.data),
+            name_it=lambda choice: take(choice).format_command(command),
+            folder=folder,
+            may_download=command != "train",
         )
-    return guess_given(found)
+    )
+
+
+def _estimate_lengths(given: Given) -> Given:
+    """With what a plan needs of the texts, if no tokenizer can count their tokens."""
+    model = str(given.model)
+    if hub.is_path(model) or is_tokenizer_cached(model):
+        return given
+    hub.use_hub()
+    if hub.describe_absence(model) is None:
+        return given
+    recipe = load_for_description(replace(given, model=None))
+    facts = read_text_facts(recipe)
+    source, target = facts.source, facts.target
+    note = (
+        f"lengths estimated from characters, because the tokenizer of {model} is not downloaded: {source.mean} source "
+        f"and {target.mean} target tokens on average, at most {source.longest} and {target.longest}"
+    )
+    assumed = AssumedData(count_training_rows(recipe), source.mean, target.mean)
+    return replace(given, assumed=assumed, notes=(*given.notes, note))
 
 
 def _take_model(recipe: RecipeLike | Data | None, model: str | None) -> tuple[RecipeLike | Data | None, str | None]:

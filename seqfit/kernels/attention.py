@@ -182,7 +182,7 @@ def attend_padded(
     """[N, H, K], as `attend_blockwise`."""
     device = q_NHK.device
     q_BHQK, k_BHLK, v_BHLK = _pad(q_NHK, pairing.queries), _pad(k_MHK, pairing.keys), _pad(v_MHK, pairing.keys)
-    seen_BHQL = _is_real(pairing.keys, device)[:, None, None]
+    seen_BHQL = pairing.keys.padded.is_real(device)[:, None, None]
     if pairing.causal:
         length = pairing.queries.longest
         seen_BHQL = seen_BHQL & torch.ones(length, length, dtype=torch.bool, device=device).tril()
@@ -190,25 +190,14 @@ def attend_padded(
     if mask.is_floating_point():
         mask = mask.to(q_NHK.dtype)
     output_BHQK = F.scaled_dot_product_attention(q_BHQK, k_BHLK, v_BHLK, mask, dropout_p=dropout, scale=scale)
-    return output_BHQK.transpose(1, 2).flatten(0, 1).index_select(0, _places(pairing.queries, device))
+    return output_BHQK.transpose(1, 2).flatten(0, 1).index_select(0, pairing.queries.padded.places(device))
 
 
 def _pad(states_NHK: torch.Tensor, segments: Segments) -> torch.Tensor:
     """[B, H, L, K], zeros behind each segment: another row's values might be NaN or Inf."""
     padded = states_NHK.new_zeros((len(segments.lengths) * segments.longest, *states_NHK.shape[1:]))
-    padded = padded.index_copy(0, _places(segments, states_NHK.device), states_NHK)
+    padded = padded.index_copy(0, segments.padded.places(states_NHK.device), states_NHK)
     return padded.view(len(segments.lengths), segments.longest, *states_NHK.shape[1:]).transpose(1, 2)
-
-
-def _places(segments: Segments, device: torch.device) -> torch.Tensor:
-    """[N]: where each packed row goes in a padded batch."""
-    return _is_real(segments, device).flatten().nonzero_static(size=sum(segments.lengths)).squeeze(1)
-
-
-def _is_real(segments: Segments, device: torch.device) -> torch.Tensor:
-    """[B, L]: true where a padded batch is not padding."""
-    lengths_B = segments.to_tensor(device)
-    return torch.arange(segments.longest, device=device) < lengths_B[:, None]
 
 
 def _spread(bias_HR: torch.Tensor, pairing: Pairing) -> torch.Tensor:

@@ -88,8 +88,9 @@ class Segments:
     def longest(self) -> int:
         return max(self.lengths)
 
-    def to_tensor(self, device: torch.device) -> torch.Tensor:
-        return _to_row(np.array(self.lengths), device)[0]
+    @cached_property
+    def padded(self) -> PaddedPlaces:
+        return PaddedPlaces(self)
 
     def positions(self, device: torch.device) -> torch.Tensor:
         """[1, N]: 0 1 2 0 1 for segments of 3 and 2."""
@@ -97,6 +98,31 @@ class Segments:
 
     def first_tokens(self, device: torch.device) -> torch.Tensor:
         return _to_row(np.array(self.starts), device)[0]
+
+
+class PaddedPlaces:
+    """Where the tokens of a packed row are in a padded batch; computed once for all layers."""
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._found: dict[tuple[torch.device, bool], tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def is_real(self, device: torch.device) -> torch.Tensor:
+        """[B, L]: true where a padded batch is not padding."""
+        return self._find(device)[0]
+
+    def places(self, device: torch.device) -> torch.Tensor:
+        """[N]: where each packed row goes in a padded batch."""
+        return self._find(device)[1]
+
+    def _find(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        key = device, torch.is_inference_mode_enabled()  # what inference mode makes, autograd may not save
+        if key not in self._found:
+            lengths = self._segments.lengths
+            lengths_1B = _to_row(np.array(lengths), device)
+            real_BL = torch.arange(self._segments.longest, device=device) < lengths_1B[0][:, None]
+            self._found[key] = real_BL, real_BL.flatten().nonzero_static(size=sum(lengths)).squeeze(1)
+        return self._found[key]
 
 
 @dataclass(frozen=True)

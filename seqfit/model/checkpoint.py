@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ from seqfit.model.families.family import family_of
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.model.trainable import has_adapters, merged_state_dict, save_adapter
 from seqfit.recipe import ModelRecipe, TaskRecipe
-from seqfit.rundir import FolderDraft
+from seqfit.rundir import FolderDraft, files
 from seqfit.system import quiet_transformers
 from seqfit.tasks import build_task, columns_of, head_of
 
-_FILE = "seqfit.json"
+_FILE = files.CHECKPOINT_METADATA
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class GenerationMetadata:
     max_new_tokens: int
     step: int
     threshold: float | None = None  # multilabel: the probability from which on a label is given; None: one half
+    search: Mapping[str, Any] = field(default_factory=dict)  # more settings of transformers' generate; in its own file
 
     def at_start(self) -> GenerationMetadata:
         return replace(self, step=0)
@@ -105,7 +107,9 @@ class Checkpoint:
                     setattr(self.tokenizer, side, code)
             self.tokenizer.save_pretrained(fresh)
             if metadata.kind == "text-to-text":  # plain `generate` stops at 20 tokens otherwise
-                build_generation_config(model, metadata.beams, metadata.max_new_tokens).save_pretrained(fresh)
+                config = build_generation_config(model, metadata.beams, metadata.max_new_tokens)
+                config.update(**metadata.search)
+                config.save_pretrained(fresh)
         metadata.write(fresh)
         draft.finish()
 

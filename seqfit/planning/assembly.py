@@ -23,7 +23,7 @@ from typing import Any
 
 from seqfit.planning.tape import KernelCost, Layer, MemoryBlock, Shares, Tape, TapeSpan
 
-EDGE = 2  # periods at each end of a stack that may differ from those between
+EDGE = 2  # periods at the front of a stack, and layers at its back, that may differ from those between
 
 
 class NotAlike(Exception):
@@ -39,24 +39,29 @@ class Depth:
     period: int = 1
 
     @property
-    def edge(self) -> int:
-        """Layers at each end that may differ from those between."""
+    def ahead(self) -> int:
+        """The first layers, which may differ from those between."""
         return EDGE * self.period
+
+    @property
+    def behind(self) -> int:
+        """The last ones."""
+        return max(EDGE, self.period)
 
     @property
     def added(self) -> int:
         return self.planned - self.traced
 
     def is_between(self, layer: int) -> bool:
-        return self.edge <= layer < self.traced - self.edge
+        return self.ahead <= layer < self.traced - self.behind
 
     def find_traced(self, layer: int) -> int:
         """The traced layer that a planned one is a copy of."""
-        if layer < self.edge or not self.added:
+        if layer < self.ahead or not self.added:
             return layer
-        if layer >= self.planned - self.edge:
+        if layer >= self.planned - self.behind:
             return layer - self.added
-        return self.edge + (layer - self.edge) % self.period
+        return self.ahead + (layer - self.ahead) % self.period
 
     def find_twin(self, layer: int) -> int:
         """A traced layer between the edges that is one period away."""
@@ -69,7 +74,7 @@ class Depth:
 
 def choose_depth(planned: int, period: int) -> int:
     """The fewest layers that show two periods between both edges, and end in the same phase of the period."""
-    least = (EDGE + 2 + EDGE) * period
+    least = (EDGE + 2) * period + max(EDGE, period)
     traced = least + (planned - least) % period
     return traced if planned > traced else planned
 
@@ -180,8 +185,11 @@ class _Assembly:
             for layer, group in by_layer.items() if None in by_layer else self._order_copies(by_layer):
                 for kernel in group:
                     shares, moved = self._grow(kernel.shares) if layer is None else ((), 0)
-                    self._new.kernels.append(
-                        replace(kernel, span=span, bytes=moved if shares else kernel.bytes, shares=shares)
+                    size = moved if shares else kernel.bytes
+                    self._new.kernels.append(  # tens of thousands: `replace` takes four times as long
+                        KernelCost(
+                            kernel.name, span, kernel.dtype, kernel.flops, size, kernel.calls, shares, kernel.tensors
+                        )
                     )
 
     def _order_copies(self, by_layer: Mapping[Layer | None, list[KernelCost]]) -> list[tuple[Layer, list[KernelCost]]]:
@@ -216,7 +224,7 @@ class _Assembly:
         depth, traced = self._depths[owner.stack], run.layer.index
         if not depth.added:
             return owner.index
-        is_behind = not depth.is_between(owner.index) and owner.index >= depth.edge
+        is_behind = not depth.is_between(owner.index) and owner.index >= depth.ahead
         if owner.stack != run.layer.stack:
             if depth.is_between(owner.index):
                 raise NotAlike(f"{run.layer} frees what {owner} made")
@@ -227,9 +235,9 @@ class _Assembly:
             if depth.is_between(owner.index):
                 raise NotAlike(f"all of {owner.stack} free what {owner} made")
             return owner.index + depth.added if is_behind else owner.index
-        if traced < depth.edge:
+        if traced < depth.ahead:
             return owner.index + depth.added if is_behind else owner.index
-        return owner.index if owner.index < depth.edge else owner.index + depth.added
+        return owner.index if owner.index < depth.ahead else owner.index + depth.added
 
     def _check_alike(self) -> None:
         """Every layer between the edges does what the one a period away does; notes whose blocks that one frees."""
@@ -280,7 +288,8 @@ class _Assembly:
     def _build_block(self, block: MemoryBlock, old: Layer | None, new: Layer | None) -> MemoryBlock:
         shares, total = self._grow(block.shares)
         if not shares or old is not None:
-            return replace(block, place=_rename(block.place, old, new), layer=new or block.layer, shares=())
+            place = _rename(block.place, old, new)
+            return MemoryBlock(block.bytes, block.category, place, block.kernel, block.shape, new or block.layer)
         rows = block.shape[0] * total // block.bytes
         return replace(block, bytes=total, shape=(rows, *block.shape[1:]), shares=shares)
 

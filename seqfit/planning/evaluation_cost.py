@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from seqfit.evaluation import passes
+from seqfit.generation import passes
 from seqfit.model import family_of
 from seqfit.planning.cluster import DATAPARALLEL, OFFLOAD, GpuLayout
 from seqfit.planning.evaluation_work import EvaluationWork
@@ -83,6 +83,7 @@ class EvaluationModel:
         family, config = family_of(spec.model_config.config), spec.model_config.config
         self._layers = family.count_layers(config)
         self._searches: list[passes.SearchSize] = []
+        self._is_own = False  # our own search
         self._traced = {depth: self._trace(depth) for depth in self._choose_depths(family.layer_period(config))}
         self.working_bytes = self._find_peak()
 
@@ -99,6 +100,31 @@ class EvaluationModel:
                 total += sum(max(0.0, many + slope * (rows - all_rows)) for rows in self._count_open(search))
         return total
 
+    def describe(self, rates: Sequence[Rates]) -> dict[str, Any]:
+        """What bytes and seconds are made of, for a page that computes them at other lengths: of the pass of a piece,
+        and of a step of a search, of so many rows. Seconds are lists, one for each of the rates."""
+        found: dict[str, Any] = {
+            "rows": self._largest.rows,
+            "read_bytes": max(self._find_bytes(name) for name in self._names("largest")),
+            "positions": self._usual.positions,
+            "read_seconds": [sum(self._find_seconds(name, one) for name in self._names("usual")) for one in rates],
+        }
+        if self._searches:
+            longest = max(self._searches, key=lambda search: search.rows * search.source_tokens)
+            rows = max(search.rows for search in self._searches)
+            found |= {
+                "longest_rows": longest.rows,
+                "search_bytes": self._find_bytes("longest search"),
+                "many_rows": rows,
+                "few_rows": max(1, rows // _FEW),
+                "many_seconds": [self._find_seconds("many search", one) for one in rates],
+                "few_seconds": [self._find_seconds("few search", one) for one in rates],
+                "cache_bytes": self._cache_bytes,
+                "layers": self._layers[1],
+                "is_own": self._is_own,
+            }
+        return found
+
     def _names(self, which: str) -> list[str]:
         parts = next(iter(self._traced.values()))
         return [part.name for part in parts if part.name.startswith(f"{which} ")]
@@ -110,9 +136,9 @@ class EvaluationModel:
         return self._extend(lambda parts: _peak(parts, name))
 
     def _count_open(self, search: passes.SearchSize) -> list[int]:
-        """The rows of each step: with beams all of them to the end."""
+        """The rows of each step: with `generate` all of them to the end."""
         longest = min(max(search.answers), self._work.max_new_tokens)
-        if self._work.beams > 1:
+        if not self._is_own:
             return [search.rows] * longest
         answers = np.array(search.answers)
         return [int((answers >= step).sum()) for step in range(1, longest + 1)]
@@ -195,11 +221,17 @@ class EvaluationModel:
 
     def _note_searches(self, like: object, depth: tuple[int, int]) -> None:
         """By the size of what waits for a search, which only a traced model shows."""
-        own = getattr(like, "cache_bytes", 0)  # of one token of one row; with beams nothing waits
+        own = getattr(like, "cache_bytes", 0)  # of one token of one row; with `generate` nothing waits
+        self._is_own = own > 0
         self._cache_bytes = own / depth[1] * self._layers[1]
         work = self._work
         self._searches = passes.list_searches(
-            self._pieces, work.source_lengths, work.target_lengths, cache_bytes=self._cache_bytes, beams=work.beams
+            self._pieces,
+            work.source_lengths,
+            work.target_lengths,
+            cache_bytes=self._cache_bytes,
+            beams=work.beams,
+            is_own=self._is_own,
         )
 
 

@@ -50,6 +50,7 @@ from seqfit.planning.trainer_step import (
     name_optimizer,
     quantize_tape,
     quantize_template,
+    split_all_rows,
     split_rows,
 )
 from seqfit.recipe import Recipe
@@ -74,14 +75,21 @@ ScriptTraces = dict[DeviceRules, tuple[FakeStep, StepModel]]
 
 
 def predict_script(
-    settings: ScriptSettings, recipe: Recipe, request: PlanRequest, traces: ScriptTraces, *, is_assumed: bool
+    settings: ScriptSettings,
+    recipe: Recipe,
+    request: PlanRequest,
+    traces: ScriptTraces,
+    *,
+    is_assumed: bool,
+    is_whole: bool = False,
 ) -> ScriptPlan:
-    """`traces`: of other targets, found there and added. `is_assumed`: lengths are not the data's."""
+    """`traces`: of other targets, found there and added. `is_assumed`: lengths are not the data's. `is_whole`: all
+    steps of the workload are replayed in their order; else some of them, and the largest last."""
     target = request.target
     model_config = request.model_config
     strategy = build_script_strategy(settings, model_config.config, has_sdpa=has_sdpa(model_config))
-    step = _trace(settings, strategy, request, traces, is_assumed=is_assumed)
-    layout = _find_layout(settings, target.count if target.kind == "gpu" else 1)
+    step = _trace(settings, strategy, request, traces, is_assumed=is_assumed, is_whole=is_whole)
+    layout = find_script_layout(settings, target.count if target.kind == "gpu" else 1)
     each = _share_memory(layout, step, settings, request)
     seconds = _share_time(layout, step, request, settings)
     short = max(each) - target.capacity_bytes
@@ -111,10 +119,20 @@ def predict_script(
 
 
 def _trace(
-    settings: ScriptSettings, strategy: Strategy, request: PlanRequest, traces: ScriptTraces, *, is_assumed: bool
+    settings: ScriptSettings,
+    strategy: Strategy,
+    request: PlanRequest,
+    traces: ScriptTraces,
+    *,
+    is_assumed: bool,
+    is_whole: bool,
 ) -> _Step:
     target = request.target
-    steps = split_rows(settings, strategy, request.workload, find_limits(settings), is_assumed=is_assumed)
+    limits = find_limits(settings)
+    if is_whole:
+        steps = split_all_rows(settings, strategy, request.workload, limits)
+    else:
+        steps = split_rows(settings, strategy, request.workload, limits, is_assumed=is_assumed)
     if target.rules not in traces:
         traced, weights = "fp32" if settings.precision == "fp32" else "bf16", _weights_type(settings, request)
         spec = StepSpec(request.model_config, request.model, request.train, strategy, traced, target.rules, weights)
@@ -126,7 +144,8 @@ def _trace(
     if settings.quantized_bits is not None:
         model = model.changed(partial(quantize_template, bits=settings.quantized_bits))
     shape, single = model.largest(steps)
-    played = [*steps[:_REPLAYED_STEPS], *steps[-2:], [shape] if single else [shape, shape]]
+    largest = [shape] if single else [shape, shape]
+    played = steps if is_whole else [*steps[:_REPLAYED_STEPS], *steps[-2:], largest]
     memory = model.measure(played, target.rules, target.context_bytes, None)
     if target.kind == "gpu" and memory.total_bytes > target.capacity_bytes:
         # What does not fit with the memory that the allocator keeps may fit without it.
@@ -143,7 +162,7 @@ def _weights_type(settings: ScriptSettings, request: PlanRequest) -> str:
     return find_weights_type(settings, request.model_config.raw)
 
 
-def _find_layout(settings: ScriptSettings, gpus: int) -> GpuLayout:
+def find_script_layout(settings: ScriptSettings, gpus: int) -> GpuLayout:
     seen = min(gpus, settings.visible_gpus or gpus)
     if settings.starts_all or (settings.processes or 1) > 1:
         count = settings.processes or seen
@@ -166,7 +185,9 @@ def _share_memory(layout: GpuLayout, step: _Step, settings: ScriptSettings, requ
     if layout.parallel == DATAPARALLEL:
         copies = 2 if settings.accumulation == 1 else 3
         reduced = model.weight_bytes + memory.parts.get(STATE, 0) + copies * model.gradient_bytes
-        first = max(memory.allocated_bytes, reduced + 2 * request.target.rules.workspace_bytes) + extra_bytes
+        # The sum comes after the backward, in memory that its activations have left: its fragments don't add to it.
+        summed = reduced + 2 * request.target.rules.workspace_bytes + request.target.context_bytes
+        first = max(memory.total_bytes, summed)
         return [first, *[_peak_of_replica(step.tape) + extra_bytes] * (layout.count - 1)]
     if layout.parallel == NAIVE:
         inside = sum(block.bytes for block in step.tape.live_at_peak() if block.layer is not None)

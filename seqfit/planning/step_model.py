@@ -79,13 +79,17 @@ class RegimeModel:
 
     def seconds(self, shapes: Sequence[Shape], rates: Rates) -> npt.NDArray[np.float64]:
         """[3, shape]: of a first micro-batch, of a later one, of the update."""
-        template = self.template
-        at = np.array([template.values(shape) for shape in shapes]).T
-        matrices = (template.kernel_flops, template.kernel_bytes, template.kernel_calls)
-        flops, moved_bytes, calls = (np.maximum(matrix @ at, 0) for matrix in matrices)
-        seconds = kernel_seconds(flops, moved_bytes, calls, self._kinds, rates)  # [kernel, shape]
-        each = [part_seconds(seconds[part], calls[part], rates.host_call_seconds) for part in self._parts]
+        at = np.array([self.template.values(shape) for shape in shapes]).T
+        costs, kinds, counts, parts = self._alike
+        flops, moved_bytes, calls = np.maximum(costs @ at, 0)
+        seconds = kernel_seconds(flops, moved_bytes, calls, kinds, rates) * counts  # [kernel, shape]
+        calls *= counts
+        each = [part_seconds(seconds[part], calls[part], rates.host_call_seconds) for part in parts]
         return np.array(each)
+
+    def list_kernels(self) -> tuple[npt.NDArray[np.int64], tuple[npt.NDArray[np.bool_], ...]]:
+        """The kind of each, and which belong to the first micro-batch, to a later one, to the update."""
+        return self._kinds, self._parts
 
     def _live_bytes(self, shape: Shape, *, single: bool) -> npt.NDArray[np.float64]:
         sizes = self.template.sizes(shape)
@@ -122,6 +126,25 @@ class RegimeModel:
     @cached_property
     def _kinds(self) -> npt.NDArray[np.int64]:
         return kinds_of(self.template.tape)
+
+    @cached_property
+    def _alike(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64], list[npt.NDArray[Any]]]:
+        """Kernels without repetition, because those of a layer are its neighbours': FLOPs, bytes and calls as
+
+        polynomials [3, kernel, term]; kinds; how many there are of each [kernel, 1]; and which belong to which part.
+        """
+        template = self.template
+        costs = np.stack([template.kernel_flops, template.kernel_bytes, template.kernel_calls])
+        rows = np.hstack([*costs, self._kinds[:, None], *(part[:, None] for part in self._parts)])
+        first: dict[bytes, int] = {}
+        counts: dict[bytes, int] = {}
+        for number, row in enumerate(rows):
+            key = row.tobytes()
+            first.setdefault(key, number)
+            counts[key] = counts.get(key, 0) + 1
+        kept = np.array([*first.values()], dtype=np.int64)
+        repeats = np.array([*counts.values()], dtype=np.int64)[:, None]
+        return costs[:, kept], self._kinds[kept], repeats, [part[kept] for part in self._parts]
 
     @cached_property
     def _parts(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -220,6 +243,10 @@ class StepModel:
         other._first = _change(self._first, change)
         return other
 
+    def find_model(self, shape: Shape) -> tuple[RegimeModel, Paths]:
+        """Of the shape's regime, traced if it was not yet; and what decides the regime of other shapes."""
+        return self._of(shape), self._paths
+
     def peak_bytes(self, shape: Shape, *, single: bool) -> int:
         return self._of(shape).peak_bytes(shape, single=single)
 
@@ -286,8 +313,14 @@ class StepModel:
     def _compiled(self, rates: Rates) -> Rates:
         return rates.compiled if self._spec.strategy.compile else rates
 
-    def _of(self, shape: Shape) -> RegimeModel:
+    def _find_regime(self, shape: Shape) -> Regime:
+        """For a single example torch only takes shortcuts: where several are known, they bound it."""
         regime = find_regime(shape, self._paths)
+        several = replace(regime, is_one=False)
+        return several if several in self._models else regime
+
+    def _of(self, shape: Shape) -> RegimeModel:
+        regime = self._find_regime(shape)
         known = self._single.get(shape) or self._models.get(regime)
         if known is not None:
             return known
@@ -319,13 +352,13 @@ class StepModel:
         return RegimeModel(template if self._change is None else self._change(template), self.gradient_bytes)
 
     def _is_traced(self, shape: Shape) -> bool:
-        return find_regime(shape, self._paths) in self._models or shape in self._single
+        return self._find_regime(shape) in self._models or shape in self._single
 
     def _near(self, shape: Shape) -> RegimeModel:
         """The model of the shape's regime, else of the one that has most in common with it."""
         if shape in self._single:
             return self._single[shape]
-        regime = find_regime(shape, self._paths)
+        regime = self._find_regime(shape)
         if regime in self._models:
             return self._models[regime]
         return self._models[max(self._models, key=partial(_count_common, regime))] if self._models else self._first

@@ -151,13 +151,12 @@ def collapse(tape: Tape) -> Tape:
             collapsed.parts.append(len(collapsed.events))
         if span.first_event == tape.update_from:
             collapsed.update_from = len(collapsed.events)
-        taken = {event for event in events if event >= 0}
-        passing = {event for event in taken if ~event in events}
+        passing = {event for event in events if event >= 0} & {~event for event in events if event < 0}
         passing_bytes = _peak_of(tape, events, passing)
         # The passing blocks' peak comes after all lasting allocations: at most a slight overestimate.
         for event in events:
             if event >= 0 and event not in passing:
-                kept[event] = collapsed.allocate(replace(tape.blocks[event]))
+                kept[event] = collapsed.allocate(tape.blocks[event])
         largest = max((tape.blocks[event] for event in passing), key=lambda block: block.bytes, default=None)
         shape = () if largest is None else largest.shape
         collapsed.free(collapsed.allocate(MemoryBlock(passing_bytes, TEMPORARIES, span.name, PASSING, shape)))
@@ -181,19 +180,15 @@ def _peak_of(tape: Tape, events: list[int], passing: set[int]) -> int:
 
 def _sum_kernels(kernels: list[KernelCost], span: int) -> list[KernelCost]:
     """One entry for each kind of kernel, also where there is none, so that shapes can be compared."""
-    groups: dict[str, list[KernelCost]] = {kind: [] for kind in KINDS}
+    sums = {kind: [0, 0, 0] for kind in KINDS}
     for kernel in kernels:
-        groups[kernel.kind].append(kernel)
+        total = sums[kernel.kind]
+        total[0] += kernel.flops
+        total[1] += kernel.bytes
+        total[2] += kernel.calls
     return [
-        KernelCost(
-            kind,
-            span,
-            "bfloat16" if kind.startswith("half") else "float32",
-            sum(kernel.flops for kernel in group),
-            sum(kernel.bytes for kernel in group),
-            sum(kernel.calls for kernel in group),
-        )
-        for kind, group in groups.items()
+        KernelCost(kind, span, "bfloat16" if kind.startswith("half") else "float32", flops, moved_bytes, calls)
+        for kind, (flops, moved_bytes, calls) in sums.items()
     ]
 
 
@@ -236,19 +231,21 @@ class _Solver:
 
     def __call__(self, values: _Matrix, *, in_loop: Sequence[bool] = ()) -> _Matrix:
         """[item, term] from [shape, item]; no item depends on the rows of a chunk. `in_loop`: freed in their span."""
-        coefficients: _Matrix = (self._inverse @ values).T / self._scale
-        known: dict[tuple[float, ...], _Matrix | None] = {}
-        for number, item in enumerate(values.T):
-            loops = bool(in_loop[number]) if len(in_loop) else False
-            key = (*item.tolist(), loops)
-            if key not in known:
-                known[key] = self._find_one(item)
-                if known[key] is None:
-                    known[key] = self._find_two(item, _LOOP_PAIRS if loops else _PAIRS)
-            found = known[key]
-            if found is not None:
-                coefficients[number] = found
-        return np.hstack([coefficients, np.zeros((len(coefficients), 1))])
+        loops = np.array(in_loop if len(in_loop) else [False] * values.shape[1], dtype=np.float64)
+        items: dict[bytes, int] = {}  # most are alike, as layers are
+        places = [items.setdefault(item.tobytes(), len(items)) for item in np.vstack([values, loops]).T.copy()]
+        coefficients = np.zeros((len(items), self._rows.shape[1] + 1))
+        for key, number in items.items():
+            *item, is_loop = np.frombuffer(key).tolist()
+            coefficients[number, :-1] = self._find(np.array(item), _LOOP_PAIRS if is_loop else _PAIRS)
+        found: _Matrix = coefficients[places]
+        return found
+
+    def _find(self, item: _Matrix, pairs: Sequence[tuple[int, int]]) -> _Matrix:
+        found = self._find_one(item)
+        if found is None:
+            found = self._find_two(item, pairs)
+        return (self._inverse @ item) / self._scale if found is None else found
 
     def _find_one(self, item: _Matrix) -> _Matrix | None:
         coefficients = np.zeros(self._rows.shape[1])

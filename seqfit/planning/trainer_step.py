@@ -110,6 +110,17 @@ def split_rows(
     return workload.split(build_rule(strategy, batching, limits), steps)
 
 
+def split_all_rows(
+    settings: ScriptSettings, strategy: Strategy, workload: Workload, limits: tuple[int | None, int | None]
+) -> list[list[Shape]]:
+    """Every step of one GPU, in the order of the workload."""
+    step = settings.per_device_examples * settings.accumulation
+    rows = np.concatenate(workload.steps)
+    batching: Batching = strategy.batching
+    steps = [rows[start : start + step] for start in range(0, len(rows), step)]
+    return workload.split(build_rule(strategy, batching, limits), steps)
+
+
 def find_limits(settings: ScriptSettings) -> tuple[int | None, int | None]:
     """What max_length pads sources and targets to."""
     source = settings.max_source_tokens if settings.padding == "max_length" else None

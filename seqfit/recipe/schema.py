@@ -14,6 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from seqfit.own_functions import anchor_function
+
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 CountOrZero = Annotated[int, Field(ge=0)]
@@ -273,6 +275,11 @@ class SourceRecipe(RecipePart):
     languages: tuple[str, str] | None = Field(
         None, description="parallel: file extensions of the two languages, [en, de]."
     )
+    map: str | None = Field(
+        None,
+        description="A function of your own that changes every row before anything else, prep.py:clean: it takes a row "
+        "as a dict and returns one, or None to leave the row out.",
+    )
     group: str | None = Field(
         None, description="Rows with the same value in this column stay in one split; default: the task's context."
     )
@@ -432,10 +439,34 @@ class EarlyStopping(RecipePart):
     min_delta: PositiveOrZero = Field(0.0, description="Smallest change that counts as an improvement; default: 0.")
 
 
+class GenerationRecipe(RecipePart):
+    """How texts are generated, in evaluations and with the checkpoint afterwards."""
+
+    length_penalty: float | None = Field(
+        None, description="Beam search: above 0 favours long texts; default: the model's, or 1."
+    )
+    early_stopping: bool | Literal["never"] | None = Field(
+        None,
+        description="Beam search: true stops at as many finished texts as beams, false when no better one is likely, "
+        "never when none is possible; default: the model's, or false.",
+    )
+    no_repeat_ngrams: CountOrZero | None = Field(
+        None, description="No sequence of so many tokens occurs twice in a text, such as 3; default: any may."
+    )
+    min_new_tokens: CountOrZero | None = Field(None, description="Texts have at least so many tokens; default: 0.")
+    repetition_penalty: Positive | None = Field(
+        None, description="Above 1: tokens that a text has already are less likely, such as 1.2; default: 1."
+    )
+
+
 class EvalRecipe(RecipePart):
     """When and how the model is scored."""
 
-    metrics: list[str] | None = Field(None, description="Metrics to compute, such as [rouge]; default: the task's.")
+    metrics: list[str] | None = Field(
+        None,
+        description="Metrics to compute, such as [rouge], or functions of your own, my_metrics.py:fuzzy_match; "
+        "default: the task's.",
+    )
     best: str | None = Field(
         None,
         description="Score that chooses the best checkpoint, such as loss; default: the task's main score, or loss.",
@@ -453,9 +484,21 @@ class EvalRecipe(RecipePart):
         None,
         description="Length limit of generated text; default: 1.25 times the longest target of train and validation.",
     )
+    generation: GenerationRecipe = Field(default_factory=GenerationRecipe, description="How texts are generated.")
     batch_tokens: Count = Field(
         8192, description="Maximum source and target tokens per evaluation batch, padding included; default: 8192."
     )
+
+    @model_validator(mode="after")
+    def _searches(self) -> EvalRecipe:
+        for name in ("length_penalty", "early_stopping"):
+            value = getattr(self.generation, name)
+            if value is not None and self.beams == 1:
+                raise ValueError(
+                    f"generation.{name} is {value} but beams is 1, and only beam search uses it; "
+                    f"set eval.beams=4, or remove eval.generation.{name}"
+                )
+        return self
 
 
 class Recipe(RecipePart):
@@ -492,15 +535,29 @@ class Recipe(RecipePart):
     def sources(self) -> list[SourceRecipe]:
         return self.data if isinstance(self.data, list) else [self.data]
 
+    @property
+    def functions(self) -> list[tuple[str, str]]:
+        """Field and value of what may be a function of the user's own."""
+        maps = [("data.map", source.map) for source in self.sources if source.map is not None]
+        return list(dict.fromkeys([*(("eval.metrics", name) for name in self.eval.metrics or ()), *maps]))
+
     def with_absolute_paths(self) -> Recipe:
         """It means the same from any working directory.
 
         A Hub name stays as it is, and so does a path that does not exist: the error will show it.
         """
         paths = {name: _anchor(getattr(self.model, name)) for name in ("path", "tokenizer")}
-        sources = [source.model_copy(update={"path": _anchor(source.path)}) for source in self.sources]
+        here = Path()
+        sources = [
+            source.model_copy(
+                update={"path": _anchor(source.path), "map": source.map and anchor_function(source.map, here)}
+            )
+            for source in self.sources
+        ]
+        metrics = None if self.eval.metrics is None else [anchor_function(name, here) for name in self.eval.metrics]
+        scored = self.eval.model_copy(update={"metrics": metrics})
         data = sources if isinstance(self.data, list) else sources[0]
-        return self.model_copy(update={"model": self.model.model_copy(update=paths), "data": data})
+        return self.model_copy(update={"model": self.model.model_copy(update=paths), "data": data, "eval": scored})
 
     @model_validator(mode="after")
     def _agrees(self) -> Recipe:

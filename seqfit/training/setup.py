@@ -20,7 +20,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from seqfit.data import CostModel, Loader, PreparedData, Share, TokenizedSplit, prepare_data
 from seqfit.errors import RecipeError
-from seqfit.evaluation import Generator, choose_metrics, explain_fallback, set_start
+from seqfit.evaluation import choose_metrics
+from seqfit.generation import GenerationOptions, Generator, explain_fallback, set_start
+from seqfit.metrics import check_own_metrics
 from seqfit.model import (
     build_text_encoder,
     check_vocabulary,
@@ -131,6 +133,7 @@ def build_setup(
         torch.set_num_threads(resolved.strategy.threads)
     metrics, best = choose_metrics(task, resolved.recipe.eval)
     recipe, corpus, prediction = _plan(resolved, view, memory_limit_bytes, world, is_guessed=is_guessed)
+    _check_own_metrics(metrics, corpus.data)
     strategy = prediction.strategy
     precision = choose_precision(strategy, device, recipe.allow)
     random.seed(recipe.seed)
@@ -176,6 +179,11 @@ def build_setup(
         ],
     )
     return setup, loaded.data
+
+
+def _check_own_metrics(metrics: Sequence[str], data: PreparedData) -> None:
+    split = data.splits.get("validation", data.splits["train"])
+    check_own_metrics(metrics, [list(split.text(row).references) for row in range(min(3, len(split)))])
 
 
 def _plan(
@@ -345,7 +353,7 @@ def _build_generator(recipe: Recipe, loaded: _LoadedModel, precision: Precision)
     limit = load_position_limit(recipe.model)
     longest = Generator.choose_answer_length(loaded.data.splits.values(), limit)
     model = loaded.model if loaded.gather_target is None else loaded.gather_target.model
-    return Generator(
+    generator = Generator(
         model=model,
         tokenizer=loaded.tokenizer,
         precision=precision,
@@ -355,6 +363,7 @@ def _build_generator(recipe: Recipe, loaded: _LoadedModel, precision: Precision)
         head=head_of(recipe.task),
         start_of=set_start(model, loaded.tokenizer, recipe.task),
     )
+    return generator.with_options(GenerationOptions.of(recipe.eval))
 
 
 def _count_steps(recipe: Recipe, loader: Loader) -> int:

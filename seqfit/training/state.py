@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqfit.evaluation import Generator
+from seqfit.generation import Generator
 from seqfit.metrics import higher_is_better
 from seqfit.recipe import schema
 from seqfit.training.log import StepLog

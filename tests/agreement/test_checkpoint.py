@@ -11,7 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from seqfit.evaluation.generator import Generator, generate_sources
+from seqfit.generation.generator import Generator
+from seqfit.generation.texts import generate_sources
 from seqfit.model.checkpoint import Checkpoint, GenerationMetadata
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.recipe.schema import ModelRecipe, TaskRecipe

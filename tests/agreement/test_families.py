@@ -23,8 +23,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqfit.data.loader import MicroBatch, Padding
 from seqfit.errors import ModelError
-from seqfit.evaluation.generator import Generator, generate_sources
-from seqfit.evaluation.start import set_start
+from seqfit.generation.generator import Generator
+from seqfit.generation.start import set_start
+from seqfit.generation.texts import generate_sources
 from seqfit.model.families.family import (
     build_text_encoder,
     family_of,

@@ -21,8 +21,9 @@ from transformers import (
     T5Config,
 )
 
-from seqfit.evaluation import generator as generator_module
-from seqfit.evaluation.generator import Generator, generate_split
+from seqfit.generation import generator as generator_module
+from seqfit.generation.generator import Generator
+from seqfit.generation.texts import generate_split
 from seqfit.model.load import ModelConfig
 from seqfit.planning.device_rules import rules_for
 from seqfit.planning.evaluation_cost import EvaluationModel
@@ -101,7 +102,7 @@ def test_the_peak_of_an_evaluation_is_the_one_that_was_planned(
     name: str, precision: str, beams: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generator_module, "DECODED_ROWS", 24)  # two searches
-    monkeypatch.setattr("seqfit.evaluation.passes.DECODED_ROWS", 24)
+    monkeypatch.setattr("seqfit.generation.passes.DECODED_ROWS", 24)
     spec, rows = build_spec(name, precision), Rows(has_targets=name != "bert")
     step = build_real_step(spec).step
     model = step.parallel.model.model

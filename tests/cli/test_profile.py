@@ -26,8 +26,11 @@ def trace_file(tmp_path: Path) -> Path:
 
 
 def test_a_trace_of_others_is_shown_as_the_api_table(trace_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", str(trace_file)]) == 0
+    without_option = capsys.readouterr().out
     assert main(["profile", "--trace", str(trace_file)]) == 0
     shown = capsys.readouterr().out
+    assert shown == without_option
     assert "49.9%" in shown
     assert "cudaStreamSynchronize" in shown
     assert "GPU 0: computing" in shown
@@ -66,6 +69,7 @@ def test_a_recipe_is_profiled_and_its_findings_come_last(
         ([], "neither a recipe nor --trace is given"),
         (["demo", "--trace", "x.json"], "both given"),
         (["--trace", "nowhere.json"], "can't be opened"),
+        (["nowhere.json.gz"], "can't be opened"),
         (["demo", "strategy.prefetch=-1"], "prefetch"),
     ],
 )

@@ -56,14 +56,46 @@ def test_predict_answers_the_command_line_a_file_and_standard_input_alike(
     assert row["prediction"] == answer.strip("\n")
 
 
+def test_predict_prints_candidates_samples_and_streams(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def ask(*options: str) -> str:
+        assert main(["predict", str(run), "pregunta=w3", "contexto=w3 w13 w21", *options]) == 0
+        return capsys.readouterr().out
+
+    lines = [line.split("\t") for line in ask("--beams", "3", "--n-best", "3").splitlines()]
+    shares = [float(share) for share, _ in lines]
+    assert len(shares) == 3
+    assert all(0 <= share <= 1 for share in shares)
+    found = json.loads(ask("--beams", "3", "--n-best", "3", "--json"))
+    assert [one["text"] for one in found["candidates"]] == [text for _, text in lines]
+    assert found["confidence"] == found["candidates"][0]["confidence"]
+    drawn = ("--sample", "--temperature", "3", "--seed", "4")
+    assert ask(*drawn) == ask(*drawn)
+    assert ask("--label", "w13", "--label", "w21") in ("w13\n", "w21\n")
+    assert ask("--spans-of", "contexto").strip() in "w3 w13 w21"
+    assert ask("--stream") == ask()
+    assert ask("--lookup") == ask()
+
+
+def test_evaluate_honours_the_search_that_is_asked_for(run: Path) -> None:
+    import seqfit
+
+    limited = seqfit.evaluate(run, "validation", ["eval.max_new_tokens=1", "eval.beams=2"])
+    whole = seqfit.evaluate(run, "validation")
+    lengths = [[len(one["prediction"].split()) for one in report["predictions"]] for report in (limited, whole)]
+    assert max(lengths[0]) <= 1 < max(lengths[1])
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (["train"], "no recipe is given"),
         (["train", "demo", "--model", "x"], "together with --task or --model"),
-        (["train", "--data", "x.csv"], "no model is given"),
+        (["train", "--data", "x.csv"], "x.csv does not exist"),
+        (["train", "demo", "--gpu", "t4"], "--gpu is t4, and the model is given"),
         (["evaluate", "nowhere"], "manifest.json"),
         (["predict", "nowhere", "a=b"], "does not exist"),
+        (["predict", "nowhere", "a=b", "--top-k", "3"], "Only sampling uses it"),
+        (["predict", "nowhere", "a=b", "--stream", "--json"], "one plain text"),
     ],
 )
 def test_wrong_words_are_answered_in_three_parts(

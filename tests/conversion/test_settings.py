@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,21 @@ def test_what_marks_an_earlier_version_is_not_an_argument_of_this_one() -> None:
 
     fields = {one.name for one in dataclasses.fields(Seq2SeqTrainingArguments)}
     assert not set(BEFORE_5) & fields
+
+
+def test_a_mapping_of_arguments_is_read_like_a_file_of_them(tmp_path: Path) -> None:
+    arguments = {"gradient_accumulation_steps": True, "per_device_train_batch_size": 32, "fp16": True}
+    (tmp_path / "args.json").write_text(json.dumps(arguments))
+    for given in (arguments, tmp_path / "args.json"):
+        script = convert(given).script
+        assert (script.accumulation, script.per_device_examples, script.precision) == (1, 32, "fp16")
+        assert script.arguments["gradient_accumulation_steps"] == 1
+        assert script.unread == {}
+
+
+def test_arguments_known_only_when_the_script_runs_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.format(**{**PARTS, "args": "fp16=has_gpu(), seed=3"}))
+    script = convert(tmp_path / "train.py").script
+    assert (script.unread, script.arguments["seed"], script.hides_arguments) == ({"fp16": "fp16=has_gpu()"}, 3, False)
+    (tmp_path / "train.py").write_text(SCRIPT.format(**{**PARTS, "args": "**read_options()"}))
+    assert convert(tmp_path / "train.py").script.hides_arguments

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seqfit.evaluation.generator import find_threshold
+from seqfit.evaluation.threshold import find_threshold
 
 
 def micro_f1(probabilities: np.ndarray, applies: np.ndarray, threshold: float) -> float:

@@ -50,7 +50,7 @@ def test_bf16_and_tf32_are_there_exactly_where_the_architecture_has_them(card: C
 
 @each
 def test_figures_are_of_a_plausible_size(card: Card) -> None:
-    assert 8e9 <= card.memory_bytes <= 300e9
+    assert 6e9 <= card.memory_bytes <= 300e9
     assert 250 * GB <= card.bandwidth_bytes_per_second <= 10_000 * GB
     assert 5 * TERA <= card.flops_per_second["fp32"] <= 200 * TERA
     assert card.flops_per_second["fp16"] <= 3000 * TERA

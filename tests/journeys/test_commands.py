@@ -19,6 +19,7 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
     "look": [
         ("seqfit ls", r"demo"),
         ("seqfit cp demo mine.yaml", r"mine\.yaml"),
+        ("seqfit new pairs.csv", r"(?s)nothing is asked.*recipe: pairs\.yaml"),
         ("seqfit show demo", r"batch_examples: 32"),
         ("seqfit validate demo", r"demo"),
         ("seqfit schema", r'"properties"'),
@@ -29,6 +30,7 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
         ("seqfit plan demo", r"MiB|GiB"),
         ("seqfit plan flan-t5-small --gpu t4 --batch 2 --source-tokens 32 --target-tokens 8", r"(?m)^Fits: .*GiB"),
         ("seqfit plan --compare runs/demo", r"(?s)predicted +measured +ratio.*runs/demo"),
+        ("seqfit audit runs/demo demo", r"(?s)Not a fair comparison: .*number of optimizer updates"),
         ("seqfit calibration", r"nothing is known|time over"),
         ("seqfit scale demo", r"single +1 +measured"),  # and ddp, where there are two cores
         ("seqfit prefetch demo", r"demo"),
@@ -72,7 +74,12 @@ def people(installed: Path, trained: Path, tmp_path_factory: pytest.TempPathFact
         if group not in known:
             known[group] = Person(tmp_path_factory.mktemp("defaults") / group, installed)
             copy_run(trained, known[group].folder / "runs" / "demo")
-            if group != "look":
+            if group == "look":
+                lines = (
+                    f"Where is the house number {n} of the street?,It is at the end of road {n}." for n in range(40)
+                )
+                (known[group].folder / "pairs.csv").write_text("\n".join(["question,answer", *lines]) + "\n")
+            else:
                 (known[group].folder / "mine.yaml").write_text(MINE)
         return known[group]
 
@@ -95,7 +102,8 @@ def test_a_command_works_by_its_defaults(
 
 def test_no_command_is_left_out() -> None:
     typed = {word for _, command, _ in PAIRS for word in re.findall(r"seqfit (\w+)", command)}
-    assert typed | {"train"} == set(COMMANDS)  # train: the documents', the fixture's and the interrupted ones
+    # train: the documents', the fixture's and the interrupted ones; serve: test_served.py
+    assert typed | {"train", "serve"} == set(COMMANDS)
 
 
 def test_the_help_of_every_command_is_printed(people: Callable[[str], Person]) -> None:

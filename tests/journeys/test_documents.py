@@ -41,6 +41,18 @@ num_processes: 2
 use_cpu: false
 """
 
+THEIR_SCRIPT = """\
+from datasets import load_dataset
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+tokenizer = AutoTokenizer.from_pretrained("google-t5/t5-small")
+model = AutoModelForSeq2SeqLM.from_pretrained("google-t5/t5-small")
+rows = load_dataset("json", data_files="rows.jsonl")["train"]
+rows = rows.map(lambda row: tokenizer(row["question"], text_target=row["answer"], max_length=64, truncation=True))
+arguments = Seq2SeqTrainingArguments("out", max_steps=500, learning_rate=1e-4{more})
+Seq2SeqTrainer(model=model, args=arguments, train_dataset=rows).train()
+"""
+
 THEIR_CALIBRATION = """\
 seqfit_calibration: 1
 made_with: {seqfit: 0.2.0, torch: 2.13.0}
@@ -62,8 +74,18 @@ def _prepare_readme(person: Person, belongings: dict[str, str]) -> None:
 
 
 def _write_my_csv(person: Person, belongings: dict[str, str]) -> None:
-    rows = [f"{n},Where is item {n}?,Item {n} is in box {n % 9}.,box {n % 9}" for n in range(60)]
+    rows = [
+        f"{n},Where is the item {n} of the list?,The item {n} is in the box {n % 9}.,box {n % 9}" for n in range(60)
+    ]
     (person.folder / "my.csv").write_text("\n".join(["id,question,context,answer", *rows]) + "\n")
+
+
+def _prepare_guide(person: Person, belongings: dict[str, str]) -> None:
+    _write_my_csv(person, belongings)
+    cached = person.home / ".cache" / "huggingface" / "hub" / "models--google--flan-t5-small"  # as downloaded before
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("d7d2")
+    shutil.copytree(belongings["t5"], cached / "snapshots" / "d7d2")
 
 
 def _prepare_cluster(person: Person, belongings: dict[str, str]) -> None:
@@ -82,6 +104,12 @@ def _prepare_comparing(person: Person, belongings: dict[str, str]) -> None:
         going.wait_for(r"1 of 4 trials (are done|finished)")
         going.interrupt()
         going.wait()
+    copy_run(person.folder / "runs" / "demo", person.folder / "runs" / "other")
+    for name, more in {"train": "", "train_fp16": ", fp16=True"}.items():
+        (person.folder / f"{name}.py").write_text(THEIR_SCRIPT.format(more=more))
+    blocks = read_blocks((ROOT / "docs" / "comparing.md").read_text())
+    table = next(block.lines for block in blocks if any(line == "rows:" for line in block.lines))
+    (person.folder / "published.yaml").write_text("\n".join(table) + "\n")
 
 
 def _write_matrix(person: Person, *, seeds: str, repeats: int, steps: int) -> None:
@@ -110,9 +138,21 @@ def _prepare_reliability(person: Person, belongings: dict[str, str]) -> None:
             going.wait()
 
 
-def _prepare_reports(person: Person, belongings: dict[str, str]) -> None:
+def _prepare_evaluation(person: Person, belongings: dict[str, str]) -> None:
     for name in ("a", "b"):
         copy_run(person.folder / "runs" / "demo", person.folder / "runs" / name)
+    for block in read_blocks((ROOT / "docs" / "evaluation.md").read_text()):
+        if block.language == "python" and block.lines[0].startswith("# "):  # a file
+            (person.folder / block.lines[0].removeprefix("# ")).write_text("\n".join(block.lines) + "\n")
+
+
+def _prepare_serving(person: Person, belongings: dict[str, str]) -> None:
+    for name in ("a", "b"):
+        copy_run(person.folder / "runs" / "demo", person.folder / "runs" / name)
+
+
+def _prepare_reports(person: Person, belongings: dict[str, str]) -> None:
+    _prepare_serving(person, belongings)
     few = "--steps 3 --warm-up 1 --repeats 1"
     person.types(f"seqfit compare mine.yaml --strategies baseline {few} --out comparisons/bert-agnews-20260102")
 
@@ -130,15 +170,24 @@ def _prepare_planning(person: Person, belongings: dict[str, str]) -> None:
     (person.folder / "theirs.yaml").write_text(THEIR_CALIBRATION)
 
 
+def _prepare_studies(person: Person, belongings: dict[str, str]) -> None:
+    blocks = read_blocks((ROOT / "docs" / "studies.md").read_text())
+    text = "\n".join(next(block.lines for block in blocks if block.language == "yaml"))
+    (person.folder / "my.yaml").write_text(text + "\n")
+
+
 PREPARATIONS: dict[str, Prepare] = {
     "README.md": _prepare_readme,
     "docs/cluster.md": _prepare_cluster,
     "docs/comparing.md": _prepare_comparing,
-    "docs/guide.md": _write_my_csv,
+    "docs/evaluation.md": _prepare_evaluation,
+    "docs/guide.md": _prepare_guide,
     "docs/parallel.md": _prepare_parallel,
     "docs/planning.md": _prepare_planning,
     "docs/reliability.md": _prepare_reliability,
     "docs/reports.md": _prepare_reports,
+    "docs/serving.md": _prepare_serving,
+    "docs/studies.md": _prepare_studies,
     "docs/trimming.md": _prepare_trimming,
 }
 

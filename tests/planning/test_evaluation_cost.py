@@ -53,10 +53,10 @@ def test_two_depths_tell_what_all_layers_need(
     assert shallow.seconds(rates) == pytest.approx(whole.seconds(rates), rel=0.01)
 
 
-def test_beams_multiply_memory_and_never_take_less_time(spec: StepSpec, card: Any) -> None:
+def test_more_beams_are_searched_with_fewer_rows_and_never_take_less_time(spec: StepSpec, card: Any) -> None:
     rates = rates_of_card(card.card, "bf16")
     few, many = (EvaluationModel(spec, build_work(beams=beams)) for beams in (2, 8))
-    assert many.working_bytes > 2 * few.working_bytes
+    assert many.working_bytes < 2 * few.working_bytes
     assert many.seconds(rates) >= few.seconds(rates)  # so small a model waits for its host
 
 

@@ -75,11 +75,14 @@ DOCUMENTS = [*PAGES, *sorted(ROOT.glob("benchmarks/*/README.md")), ROOT / "demo"
 QUOTED_CODE = {  # file -> what is not ours in it
     "tests/structure/test_documents.py": "the words themselves",
     "tests/conversion/test_published.py": "names in published scripts",
+    "tests/comparison/test_audit.py": "the same",
+    "tests/comparison/test_aspects.py": "the same",
+    "tests/cli/test_audit.py": "the same",
     "tests/inspection/test_task_guess.py": "texts of data sets",
     "benchmarks/engine/questions.py": "a question that a benchmark answers",
     "benchmarks/engine/judge.py": "the same",
 }
-QUOTES = (*HISTORY, "published_memory/README.md")  # of what was, and of what others call it
+QUOTES = (*HISTORY, "published_memory/README.md", "docs/studies.md")  # of what was, and of what others call it
 TERMS = (  # of docs/glossary.md
     *("checkpoint", "snapshot", "step", "micro-batch", "global batch", "source", "target", "real tokens", "packed"),
     *("candidate", "baseline", "repeat", "comparison", "result", "trial", "lossless", "lossy", "recipe", "strategy"),

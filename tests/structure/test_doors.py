@@ -17,7 +17,7 @@ MOST_NAMES = 18
 DOORS = sorted(folder.name for folder in PACKAGE.iterdir() if (folder / "__init__.py").is_file())
 DOORS.remove("cli")  # nobody imports it
 # Functions called like their module: the import system would put the module in the function's place.
-PUBLIC = {"download", "evaluate", "export_figures", "plan", "profile", "scale", "track", "train", "trim"}
+PUBLIC = {"audit", "download", "evaluate", "export_figures", "plan", "profile", "scale", "track", "train", "trim"}
 
 
 @cache

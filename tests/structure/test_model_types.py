@@ -33,6 +33,7 @@ ALLOWED = {
     "cli/main.py": "help text",
     "cli/plan.py": "help text, an example in a message",
     "cli/trim.py": "help text",
+    "comparison/aspects.py": "names that items are called by, and an explanation",
     "comparison/candidates.py": "Hub names of the next larger checkpoints",
     "conversion/translation.py": "example of a message",
     "data/encode.py": "messages, and tokenizers by what they can do",
@@ -49,6 +50,8 @@ ALLOWED = {
     # a model of one type is what they are about
     "planning/request.py": "an example in a message",
     "planning/target.py": "the calibration workload is a T5",
+    "studies/hooks.py": "names of studies",
+    "studies/t5_memory.py": "a study of these models",
     "selftest.py": "its models are a T5, an mT5 and a BERT",
     # not of models
     "trimming/tokenizer.py": "post-processors of the tokenizers library",

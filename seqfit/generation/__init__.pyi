@@ -1,0 +1,15 @@
+from seqfit.generation import passes as passes
+from seqfit.generation.conditions import TextLimit as TextLimit
+from seqfit.generation.generator import DEFAULT_THRESHOLD as DEFAULT_THRESHOLD
+from seqfit.generation.generator import Generator as Generator
+from seqfit.generation.generator import explain_fallback as explain_fallback
+from seqfit.generation.options import Candidate as Candidate
+from seqfit.generation.options import GenerationOptions as GenerationOptions
+from seqfit.generation.spans import build_span_tree as build_span_tree
+from seqfit.generation.start import set_start as set_start
+from seqfit.generation.streaming import stream_source as stream_source
+from seqfit.generation.texts import Generated as Generated
+from seqfit.generation.texts import GenerationProgress as GenerationProgress
+from seqfit.generation.texts import generate_candidates as generate_candidates
+from seqfit.generation.texts import generate_sources as generate_sources
+from seqfit.generation.texts import generate_split as generate_split

@@ -1,0 +1,11 @@
+from seqfit.studies.figures import StudyFigure as StudyFigure
+from seqfit.studies.load import list_studies as list_studies
+from seqfit.studies.load import load_study as load_study
+from seqfit.studies.page import write_study_page as write_study_page
+from seqfit.studies.results import StudyResult as StudyResult
+from seqfit.studies.results import read_study_result as read_study_result
+from seqfit.studies.run import predict_only as predict_only
+from seqfit.studies.run import prepare_study as prepare_study
+from seqfit.studies.run import run_study as run_study
+from seqfit.studies.run import submit_study as submit_study
+from seqfit.studies.tables import format_study as format_study
