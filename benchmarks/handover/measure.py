@@ -29,6 +29,7 @@ rows = [json.loads(line) for line in open(sys.argv[2])][:8]
 batch = tokenizer([row["source"] for row in rows], return_tensors="pt", padding=True)
 inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
 labels = tokenizer([row["target"] for row in rows], return_tensors="pt", padding=True).input_ids
+labels[labels == tokenizer.pad_token_id] = -100
 with torch.no_grad():
     before = model(**inputs, labels=labels)
 adapted = get_peft_model(model, LoraConfig(task_type="SEQ_2_SEQ_LM", r=4, target_modules=["q", "v"]))
