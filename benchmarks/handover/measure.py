@@ -53,11 +53,15 @@ _VERSIONS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--python", required=True, help="of an environment with lm-eval and peft")
-    parser.add_argument("--folder", type=Path, required=True, help="RUN/checkpoint or an exported folder")
+    parser.add_argument("run", type=Path, nargs="?")
+    parser.add_argument("--python", help="of an environment with lm-eval and peft")
+    parser.add_argument("--folder", type=Path, help="RUN/checkpoint or an exported folder")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "handover.jsonl")
+    parser.add_argument("--table", action="store_true", help="only write the table again")
     given = parser.parse_args()
+    if given.table:
+        write_table(HERE / "README.md", given.out)
+        return
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         own = write_rows(given.run, work / "rows.jsonl")
@@ -83,11 +87,29 @@ def main() -> None:
     print(json.dumps(record, indent=2))
 
 
+def write_table(page: Path, results: Path) -> None:
+    lines = [
+        "| folder | transformers | lm-eval | peft | same texts | exact match: harness | seqfit | peft: logits apart | loss |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for record in map(json.loads, results.read_text("utf-8").splitlines()):
+        cells = [record[name] for name in ("folder", "transformers", "lm_eval", "peft")]
+        cells += [f"{record['same_texts']} of {record['rows']}"]
+        cells += [f"{100 * record[f'{side}_exact_match']:.1f}%" for side in ("harness", "seqfit")]
+        cells += [f"{record['logits_apart']:g}", " -> ".join(f"{loss:.4f}" for loss in record["loss"])]
+        lines.append("| " + " | ".join(cells) + " |")
+    before, _, rest = page.read_text("utf-8").partition("<!-- table: begin -->")
+    after = rest.partition("<!-- table: end -->")[2]
+    text = "\n".join(["<!-- table: begin -->", *lines, "<!-- table: end -->"])
+    page.write_text(before + text + after, "utf-8")
+
+
 def write_rows(path: Path, file: Path) -> list[dict[str, str]]:
     """Source, target and seqfit's own text of each validation row."""
     from seqfit.data import prepare_data
-    from seqfit.evaluation import generate_split, spread_over_rows
-    from seqfit.evaluation.evaluate import build_generator
+    from seqfit.evaluation.predictor import build_generator
+    from seqfit.evaluation.scoring import spread_over_rows
+    from seqfit.generation.texts import generate_split
     from seqfit.model import Checkpoint, build_text_encoder
     from seqfit.rundir import Run
     from seqfit.strategy import Strategy
