@@ -75,7 +75,7 @@ def write_table(page: Path, results: Path) -> None:
     records.sort(key=lambda record: (models.index(record["model"]), order[record["format"], record["precision"]]))
     versions = {name: number for record in records for name, number in record["versions"].items()}
     lines = [
-        "| model | form | same text | ties | changed | long, same | log-prob | size | rows/s | export and check | check |",
+        "| model | form | same text | ties | changed | long, same | log-prob | size | rows/s | time | check |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
         *map(describe, records),
         "",

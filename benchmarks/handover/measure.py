@@ -89,7 +89,7 @@ def main() -> None:
 
 def write_table(page: Path, results: Path) -> None:
     lines = [
-        "| folder | transformers | lm-eval | peft | same texts | exact match: harness | seqfit | peft: logits apart | loss |",
+        "| folder | transformers | lm-eval | peft | same texts | match: harness | seqfit | peft: logits | loss |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for record in map(json.loads, results.read_text("utf-8").splitlines()):
