@@ -23,9 +23,9 @@ ROWS = 200
 FORMS = (("hf", "fp32"), ("ct2", "fp32"), ("ct2", "int8"), ("onnx", "fp32"))
 _EXPORT = """
 import json, sys
-from seqfit.export import export_model
+from seqfit.export import export_run
 run, to, precision, out, data, rows = sys.argv[1:]
-report = export_model(run, to, precision=precision, out=out, data=data or None, rows=int(rows))
+report = export_run(run, to, precision=precision, out=out, data=data or None, rows=int(rows))
 print(json.dumps(report.to_json()))
 """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqfit.export import export_model
+from seqfit.export import export_run
 from seqfit.export.decoders import DecodingRule
 from seqfit.export.rows import CheckedRow
 from tests.export.exported import ROWS
@@ -19,7 +19,7 @@ for package in ("onnx", "onnxscript", "onnxruntime"):
 def test_a_classifier_is_one_graph_with_the_same_labels(
     checkpoint_of: Callable[[str], Path], rows: Path, tmp_path: Path
 ) -> None:
-    report = export_model(checkpoint_of("classifier"), "onnx", out=tmp_path / "out", data=rows)
+    report = export_run(checkpoint_of("classifier"), "onnx", out=tmp_path / "out", data=rows)
     assert (report.problems, report.check.identical) == ([], ROWS)
     assert 0 < report.check.largest_difference < 1e-5
     assert [file.name for file in (tmp_path / "out").glob("*.onnx")] == ["model.onnx"]
@@ -35,7 +35,7 @@ def test_encoder_and_cached_decoder_answer_like_the_checkpoint(
 
     from seqfit.export.onnx import OnnxDecoder
 
-    report = export_model(checkpoint_of(name), "onnx", out=tmp_path / "out", data=rows)
+    report = export_run(checkpoint_of(name), "onnx", out=tmp_path / "out", data=rows)
     assert (report.problems, report.check.identical, report.check.long_changed) == ([], ROWS, 0)
     assert 0 < report.check.largest_difference < 1e-4
     config = json.loads((tmp_path / "out" / "config.json").read_text("utf-8"))
