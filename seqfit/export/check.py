@@ -1,8 +1,8 @@
 """Whether an exported model answers as its checkpoint does: greedy texts row by row, and long answers.
 
 In: the checkpoint and the exported model, each as an `ExportedDecoder`, and rows. Out: `CheckResult`. The answers of a
-fine-tuned model may be short, and errors of a cache or of relative positions show late, so some rows are also decoded to 60 tokens with
-the end token banned, and the log-probabilities of their tokens compared.
+fine-tuned model may be short, and errors of a cache or of relative positions show late, so some rows are also decoded
+to 60 tokens with the end token banned, and the log-probabilities of their tokens compared.
 
 Two programs add numbers in another order. Where the checkpoint itself holds both tokens for equally likely, up to
 1e-3 in its logits, the rounding decides; such a row is a tie, and counted as that.
