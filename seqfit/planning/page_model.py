@@ -40,7 +40,13 @@ from seqfit.planning.placement import (
     strip_variant,
 )
 from seqfit.planning.report import AssumedLengths
-from seqfit.planning.request import PLANNED_ROWS, build_request, choose_precision_name, find_bounds, show_value
+from seqfit.planning.request import (
+    PLANNED_ROWS,
+    build_request,
+    choose_precision_name,
+    find_bounds,
+    format_override_value,
+)
 from seqfit.planning.search import MOST_VERIFIED, list_request_variants, trace_variant
 from seqfit.planning.second_process import Tracers
 from seqfit.planning.shape import (
@@ -71,7 +77,7 @@ _Matrix = npt.NDArray[np.float64]
 _Range = tuple[int, int]  # both ends included
 
 
-def export_model(
+def build_page_model(
     recipe: Recipe, targets: Sequence[Target], assumed: AssumedLengths, traces: Traces, progress: Progress
 ) -> dict[str, Any]:
     """`traces`: of the search on these targets, if there was one."""
@@ -216,7 +222,7 @@ class _Exporter:
             "strategy": variant.label.removeprefix(variant.precision).removeprefix(", ") or "plain",
             "precision": variant.precision,
             "fields": dict(variant.fields),
-            "overrides": [f"strategy.{name}={show_value(value)}" for name, value in fields.items()],
+            "overrides": [f"strategy.{name}={format_override_value(value)}" for name, value in fields.items()],
             "refines": is_refinement(variant, request.fixed),
             "compiles": strategy.compile,
             "rule": {name: value for name, value in asdict(rule).items() if name != "tokens"},
@@ -281,7 +287,9 @@ class _Exporter:
                 return None
             points.append({"source": source, **found.describe(rates)})
             self._advance()
-        tokens, rows, cache_bytes = passes.list_limits(self._recipe.eval.batch_tokens, self._targets[devices[0]].kind)
+        tokens, rows, cache_bytes = passes.list_queue_limits(
+            self._recipe.eval.batch_tokens, self._targets[devices[0]].kind
+        )
         limits = {"piece_tokens": tokens, "queued_rows": rows, "queued_bytes": cache_bytes}
         return {"devices": devices, "sources": sources, "targets": targets, "points": points, **limits}
 

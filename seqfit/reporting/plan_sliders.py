@@ -14,7 +14,7 @@ from typing import Any
 
 from seqfit.reporting.html import Html, command_line, element, section, tile, tiles
 
-SCRIPTS = ("plan_model.js", "plan_sliders.js")
+SLIDER_SCRIPTS = ("plan_model.js", "plan_sliders.js")
 _SLIDERS = {"batch": "Examples per step", "source": "Source tokens", "target": "Target tokens"}
 _CHOICES = {"device": "GPU", "precision": "Precision", "strategy": "Strategy"}
 _TILES = {"memory": "peak memory", "step": "time per step", "total": "total", "cost": "cost"}
