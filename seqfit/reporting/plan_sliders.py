@@ -36,7 +36,7 @@ def show_sliders(model: Mapping[str, Any], command: str, price: float | None) ->
         for name, text in _CHOICES.items()
     ]
     fields = [*(_slider(name, _SLIDERS[name]) for name in names), *choices, *numbers]
-    answered = element("p", "Reading the plan ...", class_="answer", role="status", aria_live="polite")
+    answered = element("p", "Reading the plan ...", class_="planned", role="status", aria_live="polite")
     shown = tiles([_mark(name, tile(text, "", "")) for name, text in _TILES.items()])
     caption = element("figcaption", element("b", "Memory against the batch"), element("span", _CHART, class_="note"))
     chart = element("figure", caption, element("div", class_="drawing"), class_="chart")
@@ -44,7 +44,7 @@ def show_sliders(model: Mapping[str, Any], command: str, price: float | None) ->
     notes = [element("p", text, class_="note") for text in _list_notes(model)]
     found = section(
         "Other sizes",
-        element("div", *fields, class_="controls", hidden=True),
+        element("div", *fields, class_="sliders", hidden=True),
         answered,
         shown,
         chart,

@@ -66,7 +66,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
 def open_sliders(open_tab: Callable[..., Any]) -> Callable[..., Any]:
     def open_page(path: Path, **options: object) -> Any:
         tab = open_tab(path.as_uri(), **options)
-        tab.page.wait_for_selector("#sliders .answer[data-asked]")
+        tab.page.wait_for_selector("#sliders .planned[data-asked]")
         return tab
 
     return open_page
@@ -81,7 +81,7 @@ async (question) => {
     field.dispatchEvent(new Event(field.tagName === "SELECT" ? "change" : "input", { bubbles: true }));
   }
   await new Promise((done) => setTimeout(done, 5));
-  const answer = section.querySelector(".answer");
+  const answer = section.querySelector(".planned");
   return { ...answer.dataset, text: answer.textContent, command: section.querySelector(".ask").textContent };
 }
 """

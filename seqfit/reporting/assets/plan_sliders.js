@@ -195,7 +195,7 @@ class Sliders {
     const asked = JSON.stringify([question, this.find("price").value]);
     const mistake = this.explainMistake(question);
     const plan = mistake === "" ? planFor(model, question) : null;
-    const output = section.querySelector(".answer");
+    const output = section.querySelector(".planned");
     output.dataset.asked = asked;
     output.classList.toggle("bad", plan === null || plan.chosen === null);
     section.querySelector(".tiles").hidden = plan === null;
@@ -365,7 +365,7 @@ async function startSliders() {
   }
   const model = await unpack(section.querySelector("script"));
   section.sliders = new Sliders(section, model);
-  section.querySelector(".controls").hidden = false;
+  section.querySelector(".sliders").hidden = false;
 }
 
 startSliders();
