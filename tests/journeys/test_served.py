@@ -171,6 +171,8 @@ def test_a_phone_in_the_dark_and_a_keyboard_alone(served: tuple[Going, Client], 
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.get_by_text("Kept in").first.wait_for()
-    page.goto(f"http://127.0.0.1:{served[1].port}/docs")
-    assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
+    page.get_by_role("button", name="Ask").and_(page.locator(":enabled")).wait_for()
+    docs = page.context.new_page()
+    docs.goto(f"http://127.0.0.1:{served[1].port}/docs")
+    assert docs.evaluate("document.scrollingElement.scrollWidth") <= 390
     assert said == []
