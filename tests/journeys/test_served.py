@@ -85,12 +85,11 @@ def browser() -> Iterator[Browser]:
 
 
 def open_page(browser: Browser, client: Client, said: list[str], **options: object) -> Page:
-    """The page in a tab; what the console and failed requests say is collected."""
+    """The page in a tab; what its console says is collected."""
     page = browser.new_context(**options).new_page()  # type: ignore[arg-type]
     page.set_default_timeout(120_000)
     page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: said.append(f"error: {error}"))
-    page.on("requestfailed", lambda request: said.append(f"failed: {request.url}"))
     page.goto(f"http://127.0.0.1:{client.port}/")
     page.locator("#examples-list button").first.wait_for()
     return page
