@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Argument, Option
 
@@ -63,7 +63,7 @@ def command(
     if study is None:
         _list()
         return
-    mode = "full" if full else "quick"
+    mode: Literal["quick", "full"] = "full" if full else "quick"
     show = sys.stderr if as_json else sys.stdout  # JSON alone goes to standard output
     print(f"study {study} ({mode}): checking", flush=True, file=show)
     from seqfit.studies import format_study, predict_only, prepare_study, run_study

@@ -8,14 +8,14 @@ longest, so each GPU gets rows of that length:
                                       one GPU      300 | 900 | 500 | 400
 
 How much the allocator's memory is fragmented depends on the order of the lengths, which no account gives: the rows are
-shuffled several times, and the median counts.
+shuffled several times, and the mean counts: the draws often fall into two groups, between which a median would jump.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
@@ -47,12 +47,12 @@ class TrainerPlace:
 
 @dataclass(frozen=True)
 class TrainerPrediction:
-    """The median of the draws, and the lowest and highest."""
+    """The mean of the draws, and the lowest and highest."""
 
     predicted_bytes: int  # over all GPUs
     low_bytes: int
     high_bytes: int
-    gpu_bytes: tuple[int, ...]  # of each GPU, in the draw that is the median
+    gpu_bytes: tuple[int, ...]  # of each GPU, in the draw next to the mean
     step_seconds: float
     examples_per_step: int
     fits: bool
@@ -62,9 +62,16 @@ class TrainerPrediction:
 
 
 def predict_trainer(
-    settings: ScriptSettings, recipe: Recipe, place: TrainerPlace, draws: Sequence[tuple[_Lengths, _Lengths]]
+    settings: ScriptSettings,
+    recipe: Recipe,
+    place: TrainerPlace,
+    draws: Sequence[tuple[_Lengths, _Lengths]],
+    known: dict[ScriptSettings, ScriptTraces] | None = None,
 ) -> TrainerPrediction:
-    """`draws`: source and target lengths of the rows, in several orders. The recipe names model, task and optimizer."""
+    """`draws`: source and target lengths of the rows, in several orders. The recipe names model, task and optimizer.
+
+    `known`: traces of other rows of the same account, found there and added.
+    """
     target = find_target(read_gpu(place.gpu).card.key, place.gpus)
     if place.torch_version is not None:
         target = replace(target, rules=rules_for("gpu", torch_version=place.torch_version))
@@ -73,26 +80,33 @@ def predict_trainer(
     longest = max(int(sources.max()) for sources, _ in draws)
     most = max(int(targets.max()) for _, targets in draws)
     request = build_request(recipe, target, AssumedLengths(longest, most or None, without_data=True))
-    traces = ScriptTraces()
+    traces = ({} if known is None else known).setdefault(_find_alike(settings), ScriptTraces())
     plans = []
     for sources, targets in draws:
         workload = _build_workload(settings, sources, targets, target.count, request.workload)
         drawn = replace(request, workload=workload)
         plans.append(predict_script(settings, recipe, drawn, traces, is_assumed=False, is_whole=True))
     totals = [sum(plan.predicted_bytes) for plan in plans]
-    middle = sorted(plans, key=lambda plan: sum(plan.predicted_bytes))[len(plans) // 2]
+    expected = fmean(totals)
+    middle = min(plans, key=lambda plan: abs(sum(plan.predicted_bytes) - expected))
     return TrainerPrediction(
-        predicted_bytes=int(median(totals)),
+        predicted_bytes=int(expected),
         low_bytes=min(totals),
         high_bytes=max(totals),
         gpu_bytes=tuple(middle.predicted_bytes),
-        step_seconds=median(plan.predicted_step_seconds for plan in plans),
+        step_seconds=fmean(plan.predicted_step_seconds for plan in plans),
         examples_per_step=middle.examples_per_step,
         fits=middle.fits,
         layout=middle.layout,
         cause=middle.cause_sentence,
         terms=dict(middle.peak.list_terms()),
     )
+
+
+def _find_alike(settings: ScriptSettings) -> ScriptSettings:
+    """Settings whose step on one GPU has the same trace: both half precisions have, and so have all layouts."""
+    precision = "fp32" if settings.precision == "fp32" else "half"
+    return replace(settings, name="", precision=precision, visible_gpus=None, naive_pipeline=False, arguments={})
 
 
 def _build_workload(

@@ -158,7 +158,7 @@ Use = Literal[
 ]
 _OWN_SCRIPT: dict[Use, str | None] = {"read": None, "watch": "live.js", "export": "export.js"}
 _DIGITS = 6  # of numbers in charts; all sixteen would double the page
-_COPIED = re.compile(r'<(pre|code) class="copy">.*?</\1>', re.DOTALL)
+_COPIED = re.compile(r'<(pre|code) class="copy[^"]*">.*?</\1>', re.DOTALL)
 
 
 def figure(
@@ -188,17 +188,17 @@ def figures(drawn: Sequence[Html]) -> Html:
     return element("div", *drawn, class_="figures")
 
 
-def render_page(title: str, parts: Sequence[Html], *, use: Use = "read") -> str:
+def render_page(title: str, parts: Sequence[Html], *, use: Use = "read", scripts: Sequence[str] = ()) -> str:
+    """`scripts`: assets of its own, behind those of every page."""
     body = render_parts(parts)
-    scripts = []
+    used = []
     own = _OWN_SCRIPT[use]
     if own is not None or '<div class="plot"' in body:  # a live page may get figures later
         from plotly.offline import get_plotlyjs
 
-        scripts += [str(get_plotlyjs()), _asset("figures.js")]
-    if own is not None:
-        scripts.append(_asset(own))
-    return render_document(title, body, scripts, connects=use == "watch")
+        used += [str(get_plotlyjs()), _asset("figures.js")]
+    used += [_asset(name) for name in ([] if own is None else [own]) + [*scripts]]
+    return render_document(title, body, used, connects=use == "watch")
 
 
 def render_document(

@@ -114,7 +114,7 @@ def _check_figures(values: dict[str, Any], figures: dict[str, dict[str, StudyFig
 
 def _check_names(spec: StudySpec) -> Iterator[Mistake]:
     known = list(spec.candidates)
-    named = [(("baseline",), spec.baseline)]
+    named: list[tuple[tuple[str, ...], str]] = [(("baseline",), spec.baseline)]
     for mode, run in (("quick", spec.quick), ("full", spec.full)):
         while run is not None:
             named += [((mode, "candidates"), name) for name in run.candidates or ()]

@@ -51,8 +51,9 @@ def predict_study(study: Study, folder: Path, log: StudyLog) -> dict[str, Predic
         return done
     log(f"predicting {len(missing)} of {len(wanted)} published rows")
     path = folder / PREDICTED
+    known: dict[Any, Any] = {}  # traces that several rows share
     for name in missing:
-        found = predict_candidate(prediction, name, study.spec.candidates[name])
+        found = predict_candidate(prediction, name, study.spec.candidates[name], known)
         with explained_failures(path):
             RecordFile(path).truncate()
             with path.open("a", encoding="utf-8") as stream:
@@ -91,7 +92,9 @@ def check_prediction(study: Study) -> list[str]:
     return mistakes
 
 
-def predict_candidate(prediction: StudyPrediction, name: str, candidate: StudyCandidate) -> PredictedCandidate:
+def predict_candidate(
+    prediction: StudyPrediction, name: str, candidate: StudyCandidate, known: dict[Any, Any]
+) -> PredictedCandidate:
     from seqfit.planning import trainer_run  # imports torch
     from seqfit.validation import load_checked_recipe
 
@@ -104,7 +107,7 @@ def predict_candidate(prediction: StudyPrediction, name: str, candidate: StudyCa
     )
     limit = settings.max_source_tokens
     draws = [draw_lengths(prediction.lengths, prediction.rows, limit, seed) for seed in range(prediction.draws)]
-    found = trainer_run.predict_trainer(settings, recipe, place, draws)
+    found = trainer_run.predict_trainer(settings, recipe, place, draws, known)
     steps = prediction.epochs * prediction.rows / found.examples_per_step
     return PredictedCandidate(
         candidate=name,

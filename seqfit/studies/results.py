@@ -14,8 +14,8 @@ Every figure has its basis in the column that it stands in: published, predicted
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +174,3 @@ def _to_plain_row(row: StudyRow) -> dict[str, Any]:
         basis: {name: figure.to_plain() for name, figure in row.on(basis).items()} for basis in BASES if row.on(basis)
     }
     return {"candidate": row.candidate, "about": row.about, **figures, "notes": list(row.notes)}
-
-
-def with_figures(rows: Sequence[StudyRow], basis: Basis, found: Mapping[str, Figures]) -> tuple[StudyRow, ...]:
-    """The rows with these figures of a basis."""
-    return tuple(replace(row, **{basis: found.get(row.candidate, row.on(basis))}) for row in rows)

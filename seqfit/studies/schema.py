@@ -78,7 +78,7 @@ class StudyPrediction(schema.RecipePart):
     lengths: AssumedText = Field(description="Assumed lengths of the rows.")
     rows: schema.Count = Field(description="Training rows.")
     epochs: schema.Positive = Field(description="Epochs.")
-    draws: schema.Count = Field(3, description="Random orders of the rows; the median counts.")
+    draws: schema.Count = Field(3, description="Random orders of the rows; the mean counts.")
     torch_version: str | None = Field(None, description="torch of that time, such as 2.0; default: the present one.")
     context_mib: schema.Count | None = Field(
         None, description="CUDA context of each GPU in MiB; default: the planner's own."

@@ -51,8 +51,10 @@ def measure_t5_memory(study: Study, mode: StudyMode, folder: Path, log: StudyLog
         log(f"planning {name} on {gpu}")
         assert isinstance(prediction.recipe, dict)
         recipe = {**prediction.recipe, "model": {"name": model}, "train": {"batch_examples": 8, "epochs": 2}}
-        lengths = {"source_tokens": prediction.lengths.longest, "target_tokens": prediction.lengths.target}
-        done[name] = seqfit.plan(recipe, gpu=gpu, rows=prediction.rows, no_data=True, **lengths).answer
+        longest, targets = prediction.lengths.longest, prediction.lengths.target
+        done[name] = seqfit.plan(
+            recipe, gpu=gpu, source_tokens=longest, target_tokens=targets, rows=prediction.rows, no_data=True
+        ).answer
         write_json(path, done)
     return {"plans": done}
 

@@ -138,6 +138,14 @@ def _prepare_reliability(person: Person, belongings: dict[str, str]) -> None:
             going.wait()
 
 
+def _prepare_evaluation(person: Person, belongings: dict[str, str]) -> None:
+    for name in ("a", "b"):
+        copy_run(person.folder / "runs" / "demo", person.folder / "runs" / name)
+    for block in read_blocks((ROOT / "docs" / "evaluation.md").read_text()):
+        if block.language == "python" and block.lines[0].startswith("# "):  # a file
+            (person.folder / block.lines[0].removeprefix("# ")).write_text("\n".join(block.lines) + "\n")
+
+
 def _prepare_serving(person: Person, belongings: dict[str, str]) -> None:
     for name in ("a", "b"):
         copy_run(person.folder / "runs" / "demo", person.folder / "runs" / name)
@@ -172,6 +180,7 @@ PREPARATIONS: dict[str, Prepare] = {
     "README.md": _prepare_readme,
     "docs/cluster.md": _prepare_cluster,
     "docs/comparing.md": _prepare_comparing,
+    "docs/evaluation.md": _prepare_evaluation,
     "docs/guide.md": _prepare_guide,
     "docs/parallel.md": _prepare_parallel,
     "docs/planning.md": _prepare_planning,

@@ -18,7 +18,7 @@ PACKAGE = Path(seqfit.__file__).parent
 LAYERS = (
     ("errors", "units", "yaml_text", "doors"),
     ("system",),
-    ("hub", "model_configs", "paths", "processes", "progress", "tables"),
+    ("hub", "model_configs", "own_functions", "paths", "processes", "progress", "tables"),
     ("cache",),
     ("recipe",),
     ("strategy", "hardware", "rundir"),

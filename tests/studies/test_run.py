@@ -44,7 +44,7 @@ def predicted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The candidates that were predicted, without a trace."""
     made: list[str] = []
 
-    def predict(_: object, name: str, __: object) -> PredictedCandidate:
+    def predict(_: object, name: str, *__: object) -> PredictedCandidate:
         made.append(name)
         size = 2**30 * (4 if name == "plain" else 2)
         return PredictedCandidate(name, size, size, size, (size // 2,) * 2, 3.0, 0.1, True, "ddp x 2", "", {})
