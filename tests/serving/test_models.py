@@ -12,7 +12,8 @@ from seqfit.errors import DataError, ModelError, RecipeError
 from seqfit.evaluation import predict
 from seqfit.model import Checkpoint, GenerationMetadata, load_model, load_tokenizer
 from seqfit.recipe import ModelRecipe, TaskRecipe
-from seqfit.serving.backend import RequestOptions, ServedModel, load_model_folder
+from seqfit.serving.backend import RequestOptions, ServedModel
+from seqfit.serving.folders import load_model_folder
 from tests.serving.conftest import Serve
 
 TASK = TaskRecipe(name="qa", source="{first} {rest}", target="{answer}")
