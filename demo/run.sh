@@ -22,3 +22,4 @@ show predict "$RUN" "question=What is the capital of Lesotho?" \
   "context=The capital of Tunisia is Tunis. The capital of Lesotho is Maseru. The capital of Haiti is Port-au-Prince."
 
 printf '\nThe run is in %s, its summary page is %s\n' "$RUN" "$RUN/summary.html"
+printf 'Try it in a browser: %s serve %s\n' "$SEQFIT" "$RUN"

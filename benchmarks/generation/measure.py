@@ -25,14 +25,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `benchmarks` can be imported as a script, too
 
 from benchmarks.engine.rows import find_data
 from benchmarks.engine.table import describe_in_words, describe_machine, read_results, update_readme, write_results
 from benchmarks.evaluation import sides
-from benchmarks.evaluation.sides import ForcedLengths, RecordingTokenizer, strip
+from benchmarks.evaluation.sides import RecordingTokenizer, strip
 from seqfit.data import prepare_data
 from seqfit.generation import GenerationOptions, Generator, generate_candidates, generate_split
 from seqfit.model import Checkpoint
@@ -59,12 +59,6 @@ class Case:
     sources: list[np.ndarray]
     lengths: list[int] | None  # of the texts; None: a trained model ends them
     max_new_tokens: int
-
-    @property
-    def fixed(self) -> int:
-        """Beams have no forced length per row, so all texts have the mean one."""
-        assert self.lengths is not None
-        return round(statistics.fmean(self.lengths))
 
 
 def main() -> None:
@@ -172,19 +166,21 @@ def build_ours(case: Case, beams: int) -> Callable[[], list[tuple[list[int], flo
     """Ids of each row's best text, with its score."""
     recorder = RecordingTokenizer(case.tokenizer)
     generator = Generator(case.model, recorder, FP32, beams, case.max_new_tokens, 8192)
-    if beams == 1 and case.lengths is not None:
-        generator = replace(generator, force_lengths=True)
-        split = _Split(case.sources, case.lengths)
-        rows = np.arange(len(case.sources))
-        return lambda: [(recorder.ids[text], None) for text in generate_split(generator, split, rows).texts]
+    if beams > 1:
+        generator = generator.with_options(
+            GenerationOptions(beams=beams, early_stopping=case.lengths is not None), scored=True
+        )
     if case.lengths is not None:
-        fixed = GenerationOptions(beams=beams, min_new_tokens=case.fixed, max_new_tokens=case.fixed)
-        generator = generator.with_options(fixed)
+        generator = replace(generator, force_lengths=True)
+        split, rows = _Split(case.sources, case.lengths), np.arange(len(case.sources))
+        found = lambda: generate_split(generator, split, rows)  # noqa: E731
+        if beams == 1:
+            return lambda: [(recorder.ids[text], None) for text in found().texts]
+        return lambda: [(recorder.ids[own[0].text], own[0].score) for own in found().candidates]
     assert generator.fallback is None
     if beams == 1:
         return lambda: [(recorder.ids[text], None) for text in _texts(generator, case.sources)]
-    found = lambda: generate_candidates(generator, case.sources)  # noqa: E731
-    return lambda: [(recorder.ids[own[0].text], own[0].score) for own in found()]
+    return lambda: [(recorder.ids[own[0].text], own[0].score) for own in generate_candidates(generator, case.sources)]
 
 
 def _texts(generator: Generator, sources: list[np.ndarray]) -> list[str]:
@@ -215,6 +211,21 @@ class _Split:
         """No language."""
 
 
+class _ForcedLengths(LogitsProcessor):
+    """The end token at each row's length with the log-probability 0, and not before."""
+
+    def __init__(self, lengths_H: torch.Tensor) -> None:
+        self._lengths_H = lengths_H
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """The next token is number input_ids.shape[1], because the start token does not count."""
+        scores[:, sides.END] = -torch.inf
+        ending_H = self._lengths_H == input_ids.shape[1]
+        scores[ending_H] = -torch.inf
+        scores[ending_H, sides.END] = 0.0
+        return scores
+
+
 @torch.inference_mode()
 def _generate_batch(case: Case, beams: int, first: int) -> list[tuple[list[int], float | None]]:
     sources = case.sources[first : first + TRAINER_ROWS]
@@ -224,11 +235,10 @@ def _generate_batch(case: Case, beams: int, first: int) -> list[tuple[list[int],
     for row, source in enumerate(sources):
         ids[row, : len(source)], mask[row, : len(source)] = torch.from_numpy(source.astype(np.int64)), 1
     settings: dict[str, Any] = {"num_beams": beams, "do_sample": False, "max_new_tokens": case.max_new_tokens}
-    if case.lengths is not None and beams == 1:
-        forced = ForcedLengths(torch.tensor(case.lengths[first : first + TRAINER_ROWS]))
-        settings["logits_processor"] = LogitsProcessorList([forced])
-    elif case.lengths is not None:
-        settings |= {"min_new_tokens": case.fixed, "max_new_tokens": case.fixed}
+    if case.lengths is not None:
+        forced = _ForcedLengths(torch.tensor(case.lengths[first : first + TRAINER_ROWS]).repeat_interleave(beams))
+        settings |= {"logits_processor": LogitsProcessorList([forced])}
+        settings |= {"early_stopping": True} if beams > 1 else {}
     out = case.model.generate(
         input_ids=ids, attention_mask=mask, return_dict_in_generate=True, output_scores=beams > 1, **settings
     )

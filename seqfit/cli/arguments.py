@@ -1,13 +1,17 @@
-"""What several commands share: arguments with their help, answers to Trainer options, and the progress bar."""
+"""What several commands share: arguments with their help, answers to Trainer options, progress, a page's address."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
 
+import typer
 from typer import Argument, Option
 
 from seqfit.errors import RecipeError
@@ -111,6 +115,21 @@ def answer_trainer_options(argv: list[str], parameters: Sequence[Any], command: 
         f"{trainer_names.explain_options(overrides, 'The command')}\nNo recipe is given either: name one before these "
         f"(seqfit {command} RECIPE ...), or train on a file of your own (seqfit train --data FILE --model MODEL ...)"
     )
+
+
+def announce_address(what: str, url: str, *, opens: bool) -> None:
+    """Without a screen no browser is opened, because it would be a text one in this terminal."""
+    has_screen = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    typer.echo(f"{what}: {url}  (stop with Ctrl-C)")
+    if not has_screen:
+        port = urlsplit(url).port
+        typer.echo(
+            f"from another machine: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then open the same address there"
+        )
+    elif opens:
+        import webbrowser
+
+        webbrowser.open(url)
 
 
 Show = Callable[[str, int, int | None], None]

@@ -39,6 +39,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "profile": "Show where the time and memory of a step go, and what to change.",
         "evaluate": "Score the model of a run; writes metrics and predictions.",
         "predict": "Generate predictions for rows of a file or standard input.",
+        "serve": "Serve trained models on this machine: a page to try and compare them, and an HTTP API.",
         "export": "Write the model of a run for others: Hugging Face, CTranslate2 or ONNX, checked.",
         "report": "Write one HTML page about runs or a comparison, or serve it live.",
         "track": "Send runs to TensorBoard, trackio, Weights & Biases or MLflow.",

@@ -24,6 +24,8 @@ from seqfit.cli.arguments import OverridesArgument, TaskOption, print_guess, pro
 from seqfit.cli.predicted_runs import print_run_figures
 from seqfit.errors import PlanError, RecipeError
 from seqfit.hardware import KEPT_AT_MOST, load_cards, read_gpu
+from seqfit.recipe import load_recipe
+from seqfit.strategy import load_strategy
 from seqfit.system import quote
 from seqfit.units import format_bytes, format_count, format_flops, format_range, format_seconds, format_share
 
@@ -364,7 +366,8 @@ def command(
         Path | None,
         Option(
             metavar="FILE",
-            help="Also write an HTML page with a timeline of a step's memory, such as plan.html (default: only print).",
+            help="Also write an HTML page with sliders for batch and lengths and a timeline of a step's memory, "
+            "such as plan.html (default: only print).",
         ),
     ] = None,
     calibrate: Annotated[
@@ -384,7 +387,7 @@ def command(
         print_run_figures([*([recipe] if recipe else []), *(overrides or ())], as_json=as_json)
         return
     from seqfit.inspection import read_given
-    from seqfit.planning import calibrations, plan_for_gpus
+    from seqfit.planning import calibrations, export_page_model, plan_for_gpus
 
     if calibrate:
         with progress_bar() as progress:
@@ -404,30 +407,40 @@ def command(
     _check_counts({"batch": batch, "rows": rows, **options})
     further, changed_options = _read_changes(what_if or [], options)
     _check_counts(changed_options)
-    names = _list_gpus(
-        gpu or [], all_gpus=all_gpus, one_only={"--what-if": what_if, "--html": html, "--explain": explain}
-    )
+    names = _list_gpus(gpu or [], all_gpus=all_gpus, one_only={"--what-if": what_if, "--explain": explain})
     prices = _read_prices(price or [], names)
+    _check_page(html)
     stated = {"train.batch_examples": batch, "train.optimizer.name": optimizer, "train.epochs": epochs}
+    typed = [*([] if recipe is None else [recipe]), *(overrides or ())]
     overrides = [*(f"{name}={value}" for name, value in stated.items() if value is not None), *(overrides or ())]
     fitting = [_largest_card()] if all_gpus else [name for name in names if name is not None]
     given = read_given(recipe, overrides, data=data, task=task, model=model, command="plan", gpus=fitting)
+    again = replace(given, overrides=(*given.overrides, *further))
+    with_changes = load_recipe(again.recipe, again.overrides)  # its mistakes are reported before the first plan is made
+    if with_changes.strategy is not None:
+        load_strategy(with_changes)
     if not given.without_data:
         print_guess(given, error_stream=as_json)
     for note in dict.fromkeys(_read_notes(names)):
         typer.echo(note, err=as_json)
+    traces: dict[Any, Any] = {}
     with progress_bar() as progress:
-        reports = plan_for_gpus(given, names, progress=progress, announce=_print_early, **options)
+        reports = plan_for_gpus(given, names, progress=progress, announce=_print_early, traces=traces, **options)
         changed = None
         if what_if:
-            again = replace(given, overrides=(*given.overrides, *further))
             changed = plan_for_gpus(again, names, progress=progress, **changed_options)[0]
+        if html is not None:
+            page_options = {name: value for name, value in options.items() if name != "gpus"}
+            page_model = export_page_model(given, names, progress=progress, traces=traces, **page_options)
     if all_gpus:
         reports.sort(key=lambda report: (report.total_seconds, -report.capacity_bytes))
     if html is not None:
-        from seqfit.reporting import write_plan_page
+        from seqfit.reporting import show_sliders, write_plan_page
 
-        write_plan_page(reports[0], html)
+        flags = {"--data": data, "--task": task, "--model": model, "--optimizer": optimizer, "--epochs": epochs}
+        argv = [*typed, *(text for name, value in flags.items() if value is not None for text in (name, str(value)))]
+        sliders = show_sliders(page_model, " ".join(map(quote, ["seqfit", "plan", *argv])), (prices or [None])[0])
+        write_plan_page(reports, html, sliders)
     if as_json:
         shown: Any = reports[0].to_json() if len(reports) == 1 else [report.to_json() for report in reports]
         shown = shown if changed is None else {"plan": shown, "what_if": changed.to_json()}
@@ -487,6 +500,14 @@ def _read_prices(prices: list[float], names: Sequence[str | None]) -> list[float
     if any(price < 0 or not math.isfinite(price) for price in prices):
         raise RecipeError(f"--price is {prices[0]:g}", "a price is a number of 0 or more", "Give it as --price 1.20")
     return prices * len(names) if len(prices) == 1 else prices
+
+
+def _check_page(path: Path | None) -> None:
+    """Before a plan, which takes a while, is made in vain."""
+    if path is None or (path.parent.is_dir() and not path.is_dir()):
+        return
+    what = "a folder" if path.is_dir() else f"in '{path.parent}', which is not a folder"
+    raise PlanError(f"--html is '{path}', {what}", "a page is a file in a folder that exists", "Try --html plan.html")
 
 
 def _read_notes(names: Sequence[str | None]) -> Iterator[str]:

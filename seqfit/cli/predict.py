@@ -14,7 +14,7 @@ from typer import Argument, Option
 from seqfit.cli.arguments import check_runs
 
 if TYPE_CHECKING:
-    from seqfit.evaluation.rows import PredictionRows
+    from seqfit.evaluation import PredictionRows
     from seqfit.generation import Candidate
 
 _ROWS_AT_ONCE = 256  # generated and printed together, so that a long file shows its first predictions soon

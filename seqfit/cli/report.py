@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 from typer import Argument, Option
 
-from seqfit.cli.arguments import check_runs
+from seqfit.cli.arguments import announce_address, check_runs
 from seqfit.errors import RecipeError
 
 
@@ -62,7 +59,7 @@ def command(
         for path in runs:
             if not any(find_runs(path)):
                 typer.echo(f"{path}: no run yet; the page shows it as soon as it starts")
-        serve(runs, port=port, announce=lambda url: _announce(url, opens=not no_open))
+        serve(runs, port=port, announce=lambda url: announce_address("live", url, opens=not no_open))
         return
     from seqfit.reporting import build_parts, report
 
@@ -72,18 +69,3 @@ def command(
 
         written = export_figures(*build_parts(runs), figures)
         typer.echo(f"{figures}: {len(written) // 2} charts as SVG and PNG, all of them in {written[-1].name}")
-
-
-def _announce(url: str, *, opens: bool) -> None:
-    """Without a screen no browser is opened, because it would be a text one in this terminal."""
-    has_screen = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    typer.echo(f"live: {url}  (stop with Ctrl-C)")
-    if not has_screen:
-        port = urlsplit(url).port
-        typer.echo(
-            f"from another machine: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then open the same address there"
-        )
-    elif opens:
-        import webbrowser
-
-        webbrowser.open(url)

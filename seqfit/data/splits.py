@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from seqfit.data.file_groups import ALL
 from seqfit.data.file_tables import DataTable
+from seqfit.data.mapped import map_tables
 from seqfit.data.rows import BadRow, DataRow
 from seqfit.data.tables import find_tables
 from seqfit.data.text_files import read_text_lines
@@ -167,7 +168,7 @@ class SourceSplits:
         named: Collection[str] = (),
     ) -> None:
         self.source = source
-        self.tables = find_tables(source, named)
+        self.tables = map_tables(find_tables(source, named), source.map)
         self._seed = seed
         self._donor = next(name for name in ("train", ALL, "validation", "test") if name in self.tables)
         self._fractions = {str(split): fraction for split, fraction in source.holdout.items()}

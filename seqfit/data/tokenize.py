@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from seqfit.cache import drop_entry, file_digest, find_entry, new_entry
 from seqfit.data.encode import TextEncoder
+from seqfit.data.mapped import identify_map
 from seqfit.data.rows import BadRow, BadRowCounter, DataRow, PartCount, check_bad_rows, describe_bad_rows
 from seqfit.data.splits import Selection, SourceSplits, read_together
 from seqfit.data.tokenized import (
@@ -84,7 +85,17 @@ def map_in_order(function: Callable[[_T], _R], items: Iterable[_T], threads: int
 _BATCH_ROWS = 1000
 _BATCH_CHARACTERS = 1_000_000
 _MOST_THREADS = 8  # each holds a batch; the tokenizer has threads of its own
-_DECIDES_NOTHING = {"label", "hub", "hub_config", "path", "splits", "ids", "weight", "max_bad_rows"}  # of a source
+_DECIDES_NOTHING = {
+    "label",
+    "hub",
+    "hub_config",
+    "map",
+    "path",
+    "splits",
+    "ids",
+    "weight",
+    "max_bad_rows",
+}  # of a source
 
 
 def prepare_data(
@@ -260,6 +271,7 @@ class _Preparation:
             "task": self._recipe.task.model_dump(exclude={"language"}, mode="json"),
             "limits": [self._source_limit, self._target_limit],
             "head": self._has_head,
+            **({} if found.source.map is None else {"map": identify_map(found.source.map)}),
             "tokenizer": self._encoder_identity,
             "seed": self._recipe.seed,
             "split": split,

@@ -1,10 +1,13 @@
+from seqfit.evaluation import analysis as analysis
+from seqfit.evaluation import paired as paired
 from seqfit.evaluation.evaluate import predict as predict
+from seqfit.evaluation.predictions import choose_metrics as choose_metrics
 from seqfit.evaluation.predictor import Predictor as Predictor
+from seqfit.evaluation.rows import PredictionRows as PredictionRows
 from seqfit.evaluation.rows import rows_from_bytes as rows_from_bytes
 from seqfit.evaluation.rows import rows_from_fields as rows_from_fields
 from seqfit.evaluation.rows import rows_from_file as rows_from_file
 from seqfit.evaluation.scoring import SplitScores as SplitScores
-from seqfit.evaluation.scoring import choose_metrics as choose_metrics
 from seqfit.evaluation.scoring import score_generated as score_generated
 from seqfit.evaluation.scoring import score_split as score_split
 from seqfit.evaluation.scoring import spread_over_rows as spread_over_rows

@@ -15,11 +15,14 @@ from typing import Any
 
 from seqfit.data import prepare_data
 from seqfit.errors import DataError
+from seqfit.evaluation.analysis import RIGHT, analyse
+from seqfit.evaluation.predictions import choose_metrics
 from seqfit.evaluation.predictor import Predictor, build_generator
-from seqfit.evaluation.scoring import SplitScores, choose_metrics, score_split
+from seqfit.evaluation.scoring import SplitScores, list_bounds, score_split
 from seqfit.generation import GenerationOptions, explain_fallback
 from seqfit.inspection import Data, replace_data
 from seqfit.model import Checkpoint, GenerationMetadata, build_text_encoder, load_model, load_tokenizer
+from seqfit.own_functions import list_changes, list_functions
 from seqfit.progress import Progress
 from seqfit.recipe import Recipe, load_recipe
 from seqfit.rundir import EventKind, Run, RunWriter, files, records, write_json
@@ -57,7 +60,8 @@ def evaluate(
         checkpoint = Checkpoint.load(run.checkpoint)
     checkpoint = replace(checkpoint, metadata=replace(checkpoint.metadata, task=recipe.task))
     generator = build_generator(checkpoint, load_strategy(recipe), recipe.allow, recipe.eval.batch_tokens)
-    generator = generator.with_options(GenerationOptions.of(recipe.eval))
+    # Confidences take a search for every row, also for those whose target is known to be the answer.
+    generator = generator.with_options(GenerationOptions.of(recipe.eval), scored=recipe.task.name in RIGHT)
     task = build_task(recipe.task)
     metrics, _ = choose_metrics(task, recipe.eval)
     prepared = prepare_data(
@@ -71,9 +75,11 @@ def evaluate(
     )
     if split not in prepared.splits:
         raise _no_split(run, split)
+    own_functions = list_functions(recipe.functions)
+    prepared.events.extend(list_changes(run.manifest.get("own_functions", []), own_functions))
     show = None if progress is None else partial(progress, f"evaluating {split}")
     result = score_split(generator, task, prepared.splits[split], metrics, limit=limit, progress=show)
-    report = _to_report(recipe, run, checkpoint, title, result, before=before)
+    report = _to_report(recipe, run, checkpoint, title, result, before=before) | {"own_functions": own_functions}
     write_json(run.path / files.evaluation(title, before=before), report)
     _record(run, checkpoint, title, result, prepared.events, explain_fallback(generator))
     return report
@@ -99,7 +105,9 @@ def _record(
     step, scores = checkpoint.metadata.step, result.scores.values
     writer = RunWriter(run.path)
     writer.evaluation(
-        records.EvaluationRecord(step, split, result.loss, scores, result.rows, result.seconds, time.time())
+        records.EvaluationRecord(
+            step, split, result.loss, scores, result.rows, result.seconds, time.time(), result.list_intervals()
+        )
     )
     for fallback in fallbacks:
         writer.event(fallback)
@@ -134,8 +142,11 @@ def _to_report(
         "rows": result.rows,
         "seconds": round(result.seconds, 3),
         "metrics": metrics,
+        "intervals": result.list_intervals(),
         "signatures": result.scores.signatures,
         "absent": absent,
         "by_source": {title: scores.values for title, scores in result.by_source.items()},
+        "intervals_by_source": {title: list_bounds(found) for title, found in result.intervals_by_source.items()},
+        **analyse(recipe.task, result.predictions),
         "predictions": result.predictions,
     }

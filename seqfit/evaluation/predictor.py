@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqfit.errors import DataError, ModelError, RecipeError, did_you_mean
+from seqfit.errors import DataError, ModelError, RecipeError, RowError, did_you_mean
 from seqfit.generation import (
     DEFAULT_THRESHOLD,
     Candidate,
@@ -31,6 +31,7 @@ from seqfit.generation import (
     stream_source,
 )
 from seqfit.model import Checkpoint, build_text_encoder
+from seqfit.own_functions import OwnFunction, load_function, map_row
 from seqfit.rundir import Run, files
 from seqfit.step import choose_device, choose_precision
 from seqfit.strategy import Strategy
@@ -54,6 +55,7 @@ class Predictor:
         folder = run.checkpoint if isinstance(run, Run) else _find_checkpoint(Path(run))
         checkpoint = Checkpoint.load(folder)
         self._task = build_task(checkpoint.metadata.task)
+        self._map = _find_map(folder)
         self._encoder = build_text_encoder(checkpoint.tokenizer)
         self._encoder.check_languages(self._task.recipe, has_targets=checkpoint.metadata.kind != "classifier")
         limits = (self._task.recipe.max_source_tokens, checkpoint.position_limit)
@@ -78,9 +80,9 @@ class Predictor:
         return [self._task.extract(text, given) for text, given in zip(texts, encoded.choices, strict=True)]
 
     def generate(
-        self, rows: Sequence[PredictionRow], options: GenerationOptions | None = None
+        self, rows: Sequence[PredictionRow], options: GenerationOptions | None = None, *, extract: bool = True
     ) -> list[list[Candidate]]:
-        """The candidates of each row, the best first."""
+        """The candidates of each row, the best first: the task's answers, or with extract=False the whole texts."""
         generator = self._build(options or GenerationOptions())
         if not rows:
             return []
@@ -90,6 +92,8 @@ class Predictor:
         marker = self._task.recipe.answer_after
         if trees is not None and marker is not None:  # a text at its limit before the span began has none
             found = [[one for one in own if marker.strip() in one.text] or own[:1] for own in found]
+        if not extract:
+            return found
         return [
             [replace(one, text=self._task.extract(one.text, choices)) for one in candidates]
             for candidates, choices in zip(found, encoded.choices, strict=True)
@@ -120,8 +124,8 @@ class Predictor:
             if self._task.recipe.answer_after is not None:
                 raise RecipeError(
                     f"labels are given, {', '.join(options.labels)}",
-                    f"the answers of this model follow '{self._task.recipe.answer_after}' (task.answer_after), and labels "
-                    "are whole texts",
+                    f"the answers of this model follow '{self._task.recipe.answer_after}' (task.answer_after), and "
+                    "labels are whole texts",
                     "Leave the labels out, or give spans_of",
                 )
             ids = self._encoder.encode_targets(options.labels, self._task.recipe.target_language)
@@ -146,8 +150,24 @@ class Predictor:
             trees.append(build_span_tree(text, self._encoder, tokenizer, rule.end_ids, longest, language, marker))
         return trees
 
+    def _change(self, row: Mapping[str, Any], number: int) -> Mapping[str, Any]:
+        """By data.map, as in training."""
+        if self._map is None:
+            return row
+        try:
+            changed = map_row(self._map, row)
+        except RowError as error:
+            raise DataError(f"Row {number}, which has no target as in training: {error}") from error
+        if changed is None:
+            raise DataError(
+                f"Row {number} is left out by {self._map.name}",
+                "Rows to predict go through the run's data.map and need an answer",
+                f"Let {self._map.spec} return a row for it",
+            )
+        return changed
+
     def _encode(self, rows: Sequence[PredictionRow]) -> _Encoded:
-        inputs = [to_row(self._task, row) for row in rows]
+        inputs = [self._change(to_row(self._task, row), number) for number, row in enumerate(rows, 1)]
         texts = [self._task.render_source(row, str(number)) for number, row in enumerate(inputs, 1)]
         languages: list[tuple[str | None, str | None]] = []
         for number, row in enumerate(inputs, 1):
@@ -163,6 +183,22 @@ class Predictor:
         ]
         choices = [self._task.choices_of(row) for row in inputs]
         return _Encoded(inputs, sources, [target for _, target in languages], choices)
+
+
+def _find_map(checkpoint: Path) -> OwnFunction | None:
+    """Of the run that a checkpoint is in; a folder that was copied out of it gets its rows as they are."""
+    folder = checkpoint.parent
+    if not (folder / files.MANIFEST).is_file():
+        return None
+    maps = {source.map for source in Run(folder).recipe.sources}
+    if len(maps) > 1:
+        raise DataError(
+            f"The sources of '{folder}' have different functions in data.map: {', '.join(map(str, maps))}",
+            "A row to predict does not say which source it is of",
+            "Give the rows as they are after it to the checkpoint folder, copied out of the run",
+        )
+    (spec,) = maps
+    return None if spec is None else load_function(spec, "data.map")
 
 
 def _check_classifier(options: GenerationOptions) -> None:

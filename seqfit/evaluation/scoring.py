@@ -1,20 +1,21 @@
-"""Scores of a model on a split: over all rows, and for each data source if there are several."""
+"""Scores of a model on a split, with their 95% confidence intervals: over all rows, and for each data source if there
+are several. Each prediction carries the scores of its own row, and its confidence where the model gives one.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqfit.data import TokenizedSplit
-from seqfit.errors import RecipeError
+from seqfit.evaluation.predictions import add_row_scores, score_predictions
 from seqfit.generation import Generated, GenerationProgress, Generator, generate_split
-from seqfit.metrics import Scores, available_scores, find_metric_mistakes, score
-from seqfit.recipe import report_mistakes, schema
+from seqfit.metrics import Scores, resampling
 from seqfit.tasks import Task
 
 
@@ -26,6 +27,15 @@ class SplitScores:
     predictions: list[dict[str, Any]]
     rows: int
     seconds: float
+    intervals: dict[str, resampling.ScoreInterval] = field(default_factory=dict)
+    intervals_by_source: dict[str, dict[str, resampling.ScoreInterval]] = field(default_factory=dict)
+
+    def list_intervals(self) -> dict[str, list[float]]:
+        return list_bounds(self.intervals)
+
+
+def list_bounds(intervals: Mapping[str, resampling.ScoreInterval]) -> dict[str, list[float]]:
+    return {name: [interval.low, interval.high] for name, interval in intervals.items()}
 
 
 def score_split(
@@ -55,28 +65,28 @@ def score_generated(
     """Scores the texts generated for some rows; `started` is when generation started, by time.perf_counter."""
     texts = zip(rows.tolist(), generated.texts, strict=True)
     predictions = [_prediction(task, split, row, text) for row, text in texts]
-    by_source = {}
+    for prediction, candidates in zip(predictions, generated.candidates, strict=False):  # there may be none
+        if candidates[0].confidence is not None:
+            prediction["confidence"] = candidates[0].confidence
+    scores = score_predictions(task.recipe, metrics, predictions)
+    add_row_scores(predictions, scores, metrics)
+    by_source: dict[str, Scores] = {}
+    intervals_by_source: dict[str, dict[str, resampling.ScoreInterval]] = {}
     if len(split.titles) > 1:
         for number, title in enumerate(split.titles):
             of_source = [predictions[i] for i in np.flatnonzero(split.source_index[rows] == number)]
-            by_source[title] = _score(task, metrics, of_source)
+            by_source[title] = found = score_predictions(task.recipe, metrics, of_source)
+            intervals_by_source[title] = resampling.find_intervals(found.resamplers, len(of_source), found.values)
     return SplitScores(
         loss=generated.loss,
-        scores=_score(task, metrics, predictions),
+        scores=scores,
         by_source=by_source,
         predictions=predictions,
         rows=len(rows),
         seconds=time.perf_counter() - started,
+        intervals=resampling.find_intervals(scores.resamplers, len(rows), scores.values),
+        intervals_by_source=intervals_by_source,
     )
-
-
-def choose_metrics(task: Task, recipe: schema.EvalRecipe) -> tuple[list[str], str]:
-    """The metrics to compute, and the score that decides which checkpoint is best."""
-    metrics = list(recipe.metrics or task.default_metrics)
-    mistakes = find_metric_mistakes(metrics, recipe.best)
-    if mistakes:
-        raise RecipeError(report_mistakes("The recipe", mistakes))
-    return metrics, recipe.best or (task.main_score if task.main_score in available_scores(metrics) else "loss")
 
 
 def spread_over_rows(rows: int, limit: int | None) -> NDArray[np.int64]:
@@ -97,15 +107,6 @@ def _prediction(task: Task, split: TokenizedSplit, row: int, generated: str) -> 
         prediction["generated"] = generated
     if len(split.titles) > 1:
         prediction["data"] = split.titles[int(split.source_index[row])]
+    if (language := split.target_language(row)) is not None:
+        prediction["language"] = language
     return prediction
-
-
-def _score(task: Task, metrics: Sequence[str], predictions: list[dict[str, Any]]) -> Scores:
-    return score(
-        metrics,
-        [prediction["references"] for prediction in predictions],
-        [prediction["prediction"] for prediction in predictions],
-        language=task.recipe.language or "en",
-        labels=list(task.recipe.label_values) or None,
-        no_label=task.recipe.no_label,
-    )

@@ -102,7 +102,7 @@ def _scored(run: Run | None, checkpoint: Checkpoint) -> list[tuple[str, dict[str
     recorded = {record["split"]: record for record in run.evaluations() if record["step"] == checkpoint.metadata.step}
     for split, record in recorded.items():
         if split not in results:
-            found.append((f"{split} ({record['rows']} rows)", dict(record["scores"]), {}))
+            found.append((f"{split} ({record['rows']} rows)", dict(record["scores"]), record.get("intervals") or {}))
     return found
 
 

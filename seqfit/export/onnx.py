@@ -89,7 +89,10 @@ def _trace(model: PreTrainedModel) -> dict[str, onnx_ir.Model]:
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     given = {"encoder_outputs": states, "attention_mask": mask_BS, "use_cache": True}
     model(**given, decoder_input_ids=tokens_BT, past_key_values=cache)
-    new = {"decoder_input_ids": tokens_BT[:, :2], "past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}
+    new = {
+        "decoder_input_ids": tokens_BT[:, :2],
+        "past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache()),
+    }
     next_ = {"decoder_input_ids": tokens_BT[:, :1], "past_key_values": cache}
     first, following = _export(model, given | new), _export(model, given | next_)
     for graph in (first, following):

@@ -14,7 +14,8 @@ from typing import Any
 
 from seqfit.data import prepare_data
 from seqfit.errors import DataError
-from seqfit.evaluation import set_start, spread_over_rows
+from seqfit.evaluation import spread_over_rows
+from seqfit.generation import set_start
 from seqfit.inspection import replace_data
 from seqfit.model import Checkpoint, build_text_encoder
 from seqfit.progress import Progress

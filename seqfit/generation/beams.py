@@ -43,6 +43,8 @@ class BeamSearch(Search):
         self._lengths_BW = torch.zeros(shape, dtype=torch.long, device=device)
         self._is_text_BW = torch.zeros(shape, dtype=torch.bool, device=device)
         self._may_improve_B = torch.ones(rows, dtype=torch.bool, device=device)
+        forced = settings.lengths
+        self._forced_B = None if forced is None else torch.tensor(forced, device=device)
         self._result = (self._ended_BWT.clone(), self._scores_BW.clone(), self._lengths_BW.clone())  # of all rows
 
     @property
@@ -61,6 +63,8 @@ class BeamSearch(Search):
         rule, vocabulary = self.rule, logits_HV.shape[1]
         log_probs_HV = logits_HV.sub_(logits_HV.logsumexp(-1, keepdim=True))
         self.apply_conditions(log_probs_HV, step)
+        if self._forced_B is not None:
+            self._force_lengths(log_probs_HV, step)
         log_probs_HV += self._open_BW.view(-1, 1)
         sums_BC, places_BC = find_highest(log_probs_HV.view(len(self.rows_B), -1), self._kept)
         tokens_BC, beams_BC = places_BC % vocabulary, places_BC // vocabulary
@@ -77,6 +81,13 @@ class BeamSearch(Search):
         self._open_BW = self._open_BW.gather(1, order_BW)
         self.texts_BWT = _pick(texts_BCT, chosen_BW)
         return parents_BW.gather(1, order_BW)
+
+    def _force_lengths(self, log_probs_HV: torch.Tensor, step: int) -> None:
+        assert self._forced_B is not None
+        log_probs_HV[:, self.ends] = -torch.inf
+        ending_H = (self._forced_B == step).repeat_interleave(self.rule.beams)
+        log_probs_HV[ending_H] = -torch.inf
+        log_probs_HV[ending_H, self.ends[0]] = 0.0
 
     def _keep_ended(self, texts_BCT: torch.Tensor, sums_BC: torch.Tensor, is_end_BC: torch.Tensor, step: int) -> None:
         """The best of the ended texts so far and of those that end now, if they are among the best continuations."""
@@ -116,6 +127,8 @@ class BeamSearch(Search):
             setattr(self, name, move.apply(getattr(self, name)))
         self._may_improve_B = move.apply(self._may_improve_B)
         self.rows_B = move.apply(self.rows_B)
+        if self._forced_B is not None:
+            self._forced_B = move.apply(self._forced_B)
 
     def _write(self) -> None:
         for result, own in zip(self._result, (self._ended_BWT, self._scores_BW, self._lengths_BW), strict=True):

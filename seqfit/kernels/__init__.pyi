@@ -2,12 +2,14 @@ from seqfit.kernels.attention import attend_blockwise as attend_blockwise
 from seqfit.kernels.attention import attend_padded as attend_padded
 from seqfit.kernels.cross_entropy import CHUNK_BYTES as CHUNK_BYTES
 from seqfit.kernels.cross_entropy import IGNORED_INDEX as IGNORED_INDEX
+from seqfit.kernels.cross_entropy import LEAST_CHUNK_ROWS as LEAST_CHUNK_ROWS
 from seqfit.kernels.cross_entropy import count_chunk_rows as count_chunk_rows
 from seqfit.kernels.cross_entropy import linear_loss_sum as linear_loss_sum
 from seqfit.kernels.dropout_norm import MaskSource as MaskSource
 from seqfit.kernels.dropout_norm import ReluDropout as ReluDropout
 from seqfit.kernels.dropout_norm import RMSNorm as RMSNorm
 from seqfit.kernels.dropout_norm import SeededDropout as SeededDropout
+from seqfit.kernels.layout import WHOLE_SEGMENT_TOKENS as WHOLE_SEGMENT_TOKENS
 from seqfit.kernels.layout import Layout as Layout
 from seqfit.kernels.layout import count_block_rows as count_block_rows
 from seqfit.kernels.layout import distances as distances

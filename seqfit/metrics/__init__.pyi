@@ -1,10 +1,16 @@
-from seqfit.metrics.registry import IN_OWN_UNIT as IN_OWN_UNIT
+from seqfit.metrics import classes as classes
+from seqfit.metrics import confidences as confidences
+from seqfit.metrics import resampling as resampling
 from seqfit.metrics.registry import available_scores as available_scores
+from seqfit.metrics.registry import check_own_metrics as check_own_metrics
 from seqfit.metrics.registry import find_metric_mistakes as find_metric_mistakes
 from seqfit.metrics.registry import format_score as format_score
 from seqfit.metrics.registry import higher_is_better as higher_is_better
+from seqfit.metrics.registry import is_in_own_unit as is_in_own_unit
 from seqfit.metrics.registry import known_metrics as known_metrics
 from seqfit.metrics.registry import metric_of_score as metric_of_score
+from seqfit.metrics.registry import own_score_names as own_score_names
+from seqfit.metrics.registry import row_scores_of as row_scores_of
 from seqfit.metrics.registry import score as score
 from seqfit.metrics.registry import scores_of as scores_of
 from seqfit.metrics.scores import Scores as Scores

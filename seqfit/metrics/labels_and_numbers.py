@@ -31,40 +31,44 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from statistics import correlation, fmean
 
-from seqfit.metrics.scores import Pairs, Scores, mean_percent
+import numpy as np
+from numpy.typing import NDArray
+
+from seqfit.metrics.resampling import Floats, Resampler, RowSums, divide
+from seqfit.metrics.scores import Pairs, Scores, mean_percent, score_means
 
 Labels = frozenset[str]
 
 
 def score_accuracy(pairs: Pairs) -> Scores:
     rows = zip(pairs.references, pairs.predictions, strict=True)
-    return Scores({"accuracy": mean_percent([_folded(said) in map(_folded, wanted) for wanted, said in rows])})
+    return score_means({"accuracy": [fold_label(said) in map(fold_label, wanted) for wanted, said in rows]})
 
 
 def score_exact_match(pairs: Pairs) -> Scores:
     """exact_match: the text is a reference, ignoring white space; case and punctuation count, as in code."""
     rows = zip(pairs.references, pairs.predictions, strict=True)
-    return Scores(
-        {"exact_match": mean_percent([said.split() in [text.split() for text in wanted] for wanted, said in rows])}
-    )
+    return score_means({"exact_match": [said.split() in [text.split() for text in wanted] for wanted, said in rows]})
 
 
 def score_subset_accuracy(pairs: Pairs) -> Scores:
-    wanted, predicted = _read_labels(pairs)
-    return Scores({"subset_accuracy": mean_percent([a == b for a, b in zip(wanted, predicted, strict=True)])})
+    wanted, predicted = read_labels(pairs)
+    return score_means({"subset_accuracy": [a == b for a, b in zip(wanted, predicted, strict=True)]})
 
 
 def score_micro_f1(pairs: Pairs) -> Scores:
     """micro_f1: each label of each row has the same weight; a predicted text that is not a label counts as wrong."""
-    wanted, predicted = _read_labels(pairs)
+    wanted, predicted = read_labels(pairs)
     total = sum(map(len, wanted)) + sum(map(len, predicted))
     if total == 0:
         return Scores(absent={"micro_f1": "no row has a label, in references or predictions"})
-    hits = sum(len(a & b) for a, b in zip(wanted, predicted, strict=True))
-    return Scores({"micro_f1": 200 * hits / total})
+    rows = [(len(a & b), len(a) + len(b)) for a, b in zip(wanted, predicted, strict=True)]
+    resampler = RowSums(np.array(rows, dtype=np.float64), lambda sums: {"micro_f1": 200 * divide(*sums.T)})
+    return Scores({"micro_f1": 200 * sum(hits for hits, _ in rows) / total}, resamplers=(resampler,))
 
 
 def score_macro_f1(pairs: Pairs) -> Scores:
@@ -73,9 +77,9 @@ def score_macro_f1(pairs: Pairs) -> Scores:
     A given label that is in no reference or prediction has no F1; it is left out, and the signature names it. One that
     is predicted but in no reference has F1 0 and counts.
     """
-    wanted, predicted = _read_labels(pairs)
+    wanted, predicted = read_labels(pairs)
     seen = frozenset().union(*wanted, *predicted)
-    labels = list(dict.fromkeys(map(_folded, pairs.labels or [label for row in wanted for label in row])))
+    labels = list(dict.fromkeys(map(fold_label, pairs.labels or [label for row in wanted for label in row])))
     scored = [label for label in labels if label in seen]
     left_out = [label for label in labels if label not in seen]
     if not scored:
@@ -84,10 +88,41 @@ def score_macro_f1(pairs: Pairs) -> Scores:
     hits = Counter(label for row, said in zip(wanted, predicted, strict=True) for label in row & said)
     times = Counter(label for row in (*wanted, *predicted) for label in row)
     scores = [2 * hits[label] / times[label] for label in scored]
-    return Scores({"macro_f1": mean_percent(scores)}, {"macro_f1": signature})
+    return Scores(
+        {"macro_f1": mean_percent(scores)},
+        {"macro_f1": signature},
+        resamplers=_resample_macro_f1(scored, wanted, predicted),
+    )
 
 
-def _read_labels(pairs: Pairs) -> tuple[list[Labels], list[Labels]]:
+_MOST_CELLS = 20_000_000  # rows times labels: 320 MB
+
+
+def _resample_macro_f1(
+    labels: Sequence[str], wanted: Sequence[Labels], predicted: Sequence[Labels]
+) -> tuple[Resampler, ...]:
+    """None for more rows and labels than memory should be spent on."""
+    if len(labels) * len(wanted) > _MOST_CELLS:
+        return ()
+    place = {label: number for number, label in enumerate(labels)}
+    columns = np.zeros((len(wanted), 2 * len(labels)))  # hits of each label, then how often it was wanted or predicted
+    for row, (a, b) in enumerate(zip(wanted, predicted, strict=True)):
+        for label in a | b:
+            if label in place:
+                columns[row, place[label]] = label in a & b
+                columns[row, len(labels) + place[label]] = (label in a) + (label in b)
+
+    def finish(sums: Floats) -> dict[str, Floats]:
+        hits, times = sums[:, : len(labels)], sums[:, len(labels) :]
+        return {
+            "macro_f1": 200
+            * divide(np.divide(hits, times, where=times > 0, out=np.zeros_like(hits)).sum(1), (times > 0).sum(1) * 1.0)
+        }
+
+    return (RowSums(columns, finish),)
+
+
+def read_labels(pairs: Pairs) -> tuple[list[Labels], list[Labels]]:
     predicted = [_labels_in(text, pairs.no_label) for text in pairs.predictions]
     wanted = []
     for references, said in zip(pairs.references, predicted, strict=True):
@@ -98,13 +133,13 @@ def _read_labels(pairs: Pairs) -> tuple[list[Labels], list[Labels]]:
 
 def _labels_in(text: str, no_label: str | None) -> Labels:
     if no_label is None:
-        return frozenset([_folded(text)])
-    if _folded(text) == _folded(no_label):
+        return frozenset([fold_label(text)])
+    if fold_label(text) == fold_label(no_label):
         return frozenset()
-    return frozenset(label for part in text.split(",") if (label := _folded(part)))
+    return frozenset(label for part in text.split(",") if (label := fold_label(part)))
 
 
-def _folded(text: str) -> str:
+def fold_label(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
@@ -119,7 +154,7 @@ def score_numeric(pairs: Pairs) -> Scores:
         if None in wanted:
             return Scores(absent={"numeric_em": f"the reference '{references[wanted.index(None)]}' is not a number"})
         shares.append(parse_number(prediction) in wanted)
-    return Scores({"numeric_em": mean_percent(shares)})
+    return score_means({"numeric_em": shares})
 
 
 def parse_number(text: str) -> Decimal | None:
@@ -148,7 +183,58 @@ def score_regression(pairs: Pairs) -> Scores:
         correlations, absent = _correlate(targets, said)
         values |= correlations
     kept = {name: values[name] for name in REGRESSION_SCORES if name in values}
-    return Scores(kept, {"regression": "regression|unparsable:at-mean"}, absent)
+    signatures = {"regression": "regression|unparsable:at-mean"}
+    given = np.array([0.0 if value is None else value for value in said])
+    is_number = np.array([value is not None for value in said])
+    resampler = _RegressionRows(np.array(targets, dtype=np.float64), given, is_number)
+    return Scores(kept, signatures, absent, (resampler,))
+
+
+@dataclass(frozen=True)
+class _RegressionRows:
+    wanted: Floats
+    given: Floats  # 0 where the prediction is not a number
+    is_number: NDArray[np.bool_]
+
+    def __call__(self, counts: Floats) -> dict[str, Floats]:
+        known = counts * self.is_number
+        total = known.sum(1)
+        errors = np.where(self.is_number, self.given - self.wanted, 0.0)
+        x, y = (np.broadcast_to(values, counts.shape) for values in (self.wanted, self.given))
+        x_ranks, y_ranks = _rank_drawn(self.wanted, counts), _rank_drawn(self.given, known)
+        return {
+            "pearson": _correlate_drawn(x, y, counts, known),
+            "spearman": _correlate_drawn(x_ranks, y_ranks, counts, known),
+            "rmse": np.sqrt(divide(known @ errors**2, total)),
+            "mae": divide(known @ np.abs(errors), total),
+            "unparsable": 100 * (1 - total / counts.sum(1)),
+        }
+
+    def select(self, rows: Sequence[int]) -> _RegressionRows:
+        places = np.asarray(rows, dtype=np.int64)
+        return _RegressionRows(self.wanted[places], self.given[places], self.is_number[places])
+
+    def of_rows(self) -> dict[str, Floats]:
+        errors = np.where(self.is_number, np.abs(self.given - self.wanted), np.nan)
+        return {"mae": errors, "rmse": errors, "unparsable": 100.0 * ~self.is_number}
+
+
+def _rank_drawn(values: Floats, counts: Floats) -> Floats:
+    """Ranks within each sample, where equal values share the mean of theirs: [samples, rows]."""
+    _, group = np.unique(values, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    of_group = np.add.reduceat(counts[:, order], starts, axis=1)
+    ranks: Floats = (np.cumsum(of_group, axis=1) - of_group / 2 + 0.5)[:, group]
+    return ranks
+
+
+def _correlate_drawn(x: Floats, y: Floats, counts: Floats, known: Floats) -> Floats:
+    """Pearson's, times 100; a y that is not known is at the mean of the others."""
+    x = x - divide((counts * x).sum(1), counts.sum(1))[:, None]
+    y = y - divide((known * y).sum(1), known.sum(1))[:, None]
+    shared, of_x, of_y = (known * x * y).sum(1), (counts * x * x).sum(1), (known * y * y).sum(1)
+    return 100 * divide(shared, np.sqrt(of_x * of_y))
 
 
 def rank_values(values: Sequence[float]) -> list[float]:

@@ -16,7 +16,9 @@ from functools import reduce
 from seqfit.errors import DataError, RecipeError, did_you_mean, format_error
 from seqfit.metrics import labels_and_numbers as values
 from seqfit.metrics import texts
+from seqfit.metrics.own import build_own_metric, load_own_metric, try_own_metric
 from seqfit.metrics.scores import Pairs, Scores
+from seqfit.own_functions import is_own_function
 from seqfit.recipe import Mistake
 
 
@@ -24,24 +26,26 @@ from seqfit.recipe import Mistake
 class _Metric:
     compute: Callable[[Pairs], Scores]
     scores: tuple[str, ...]
+    of_row: tuple[str, ...] | None = ()  # of its scores those that say how good a single row is; None: all
 
 
 _METRICS = {
-    "squad": _Metric(texts.score_squad, texts.SQUAD_SCORES),
-    "rouge": _Metric(texts.score_rouge, texts.NGRAM_SCORES),
+    "squad": _Metric(texts.score_squad, texts.SQUAD_SCORES, ("f1", "em")),
+    "rouge": _Metric(texts.score_rouge, texts.NGRAM_SCORES, ("rougeL_f1", "rouge1_f1", "rouge2_f1")),
     "bleu": _Metric(texts.score_bleu, ("bleu",)),
-    "chrf": _Metric(texts.score_chrf, ("chrf",)),
-    "accuracy": _Metric(values.score_accuracy, ("accuracy",)),
+    "chrf": _Metric(texts.score_chrf, ("chrf",), None),
+    "accuracy": _Metric(values.score_accuracy, ("accuracy",), None),
     "macro_f1": _Metric(values.score_macro_f1, ("macro_f1",)),
-    "micro_f1": _Metric(values.score_micro_f1, ("micro_f1",)),
-    "subset_accuracy": _Metric(values.score_subset_accuracy, ("subset_accuracy",)),
-    "exact_match": _Metric(values.score_exact_match, ("exact_match",)),
-    "numeric": _Metric(values.score_numeric, ("numeric_em",)),
-    "regression": _Metric(values.score_regression, values.REGRESSION_SCORES),
+    "micro_f1": _Metric(values.score_micro_f1, ("micro_f1",), None),
+    "subset_accuracy": _Metric(values.score_subset_accuracy, ("subset_accuracy",), None),
+    "exact_match": _Metric(values.score_exact_match, ("exact_match",), None),
+    "numeric": _Metric(values.score_numeric, ("numeric_em",), None),
+    "regression": _Metric(values.score_regression, values.REGRESSION_SCORES, ("mae",)),
 }
 _METRIC_OF_SCORE = {score_name: name for name, metric in _METRICS.items() for score_name in metric.scores}
+_own_scores: set[str] = set()  # of a user's own metrics, as far as they were loaded
 _LOWER_IS_BETTER = ("loss", "rmse", "mae", "unparsable")
-IN_OWN_UNIT = ("loss", "rmse", "mae")  # not in per cent
+_IN_OWN_UNIT = ("loss", "rmse", "mae")  # not in per cent
 
 
 def score(
@@ -85,16 +89,22 @@ def scores_of(metric: str) -> tuple[str, ...]:
     return _metric(metric).scores
 
 
+def row_scores_of(metrics: Sequence[str]) -> list[str]:
+    """Those scores of the metrics that say how good a single row is, the most telling first: ['f1', 'em']."""
+    chosen = [(_metric(name).of_row, _metric(name).scores) for name in metrics]
+    return [name for of_row, scores in chosen for name in (scores if of_row is None else of_row)]
+
+
 def metric_of_score(score_name: str) -> str | None:
     """The metric that has this score: f1 -> squad."""
     return _METRIC_OF_SCORE.get(score_name)
 
 
 def higher_is_better(score_name: str) -> bool:
-    """False for the loss and errors, True for all other scores; any other name is a RecipeError."""
+    """False for the loss and errors, True for all other scores, a user's own included; others are a RecipeError."""
     if score_name in _LOWER_IS_BETTER:
         return False
-    if score_name in _METRIC_OF_SCORE:
+    if score_name in _METRIC_OF_SCORE or score_name in _own_scores:
         return True
     known = (*_METRIC_OF_SCORE, "loss")
     raise RecipeError(
@@ -106,16 +116,44 @@ def higher_is_better(score_name: str) -> bool:
 
 def format_score(score_name: str, value: float) -> str:
     """With two decimals, or three for scores with a unit of their own: accuracy 91.25, rmse 0.083."""
-    return f"{value:.3f}" if score_name in IN_OWN_UNIT else f"{value:.2f}"
+    return f"{value:.3f}" if is_in_own_unit(score_name) else f"{value:.2f}"
+
+
+def is_in_own_unit(score_name: str) -> bool:
+    """Not in per cent: the loss, errors, and the scores of a user's own metrics."""
+    return score_name in _IN_OWN_UNIT or score_name not in _METRIC_OF_SCORE
+
+
+def own_score_names(metrics: Sequence[str]) -> list[str]:
+    """Of a user's own metrics."""
+    return [name for metric in metrics if is_own_function(metric) for name in scores_of(metric)]
+
+
+def check_own_metrics(metrics: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    """Tries those of a user on a few rows; a RecipeError says what is wrong."""
+    for name in metrics:
+        if is_own_function(name):
+            try_own_metric(load_own_metric(name), references)
 
 
 def _metric(name: str) -> _Metric:
     if name in _METRICS:
         return _METRICS[name]
+    if is_own_function(name):
+        own = load_own_metric(name)
+        if own.name in _METRIC_OF_SCORE or own.name in (*_METRICS, "loss"):
+            raise RecipeError(
+                f"eval.metrics names '{name}'",
+                f"'{own.name}' is a name of seqfit's own metrics and scores",
+                "Rename the function",
+            )
+        _own_scores.add(own.name)
+        return _Metric(build_own_metric(own), (own.name,), of_row=None)
     hint = did_you_mean(name, _METRICS)
     if name in _METRIC_OF_SCORE:
         hint = f" '{name}' is a score of '{_METRIC_OF_SCORE[name]}'."
-    raise RecipeError(f"eval.metrics names '{name}'", f"Metrics are {', '.join(_METRICS)}", f"Name one of them.{hint}")
+    rule = f"Metrics are {', '.join(_METRICS)}, and functions of your own, my_metrics.py:fuzzy_match"
+    raise RecipeError(f"eval.metrics names '{name}'", rule, f"Name one of them.{hint}")
 
 
 def available_scores(metrics: Sequence[str]) -> list[str]:

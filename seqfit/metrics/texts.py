@@ -1,8 +1,10 @@
 """Scores of texts: SQuAD's exact match and F1, ROUGE by rouge_score, BLEU and chrF by sacreBLEU.
 
 SQuAD's exact match and F1 are the best over a row's references, after normalisation. English is normalised exactly as
-in SQuAD's evaluate-v2.0: lower case, no ASCII punctuation, no a/an/the, single spaces. A question without an answer has
-the reference '' and is right if nothing is left of the prediction.
+in SQuAD's scripts: lower case, no ASCII punctuation, no a/an/the, single spaces. A question without an answer has the
+reference '' and is right if nothing is left of the prediction. The scripts differ in references of which nothing is
+left ('The', '?'): where some question has no answer, evaluate-v2.0 counts them only if there is no other; where all
+have one, evaluate-v1.1 counts them, and gives them no F1.
 
     normalize_answer("The Eiffel Tower!", "en") == "eiffel tower"
     normalize_answer("¿El Niño?", "es")         == "niño"       normalize_answer("Él", "es") == "el"
@@ -35,11 +37,19 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
-from seqfit.metrics.scores import Pairs, Scores, base_language, mean_percent
+import numpy as np
+
+from seqfit.metrics.resampling import Floats, RowSums, divide
+from seqfit.metrics.scores import Pairs, Scores, base_language, mean_percent, score_means
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
 
 SQUAD_SCORES = ("em", "f1", "em_answerable", "f1_answerable", "em_unanswerable")
 
@@ -52,20 +62,39 @@ def score_squad(pairs: Pairs) -> Scores:
     """em and f1 over all rows, and separately for questions with and without an answer if there are both."""
     language = base_language(pairs.language)
     rows = zip(pairs.references, pairs.predictions, strict=True)
-    per_row = [_score_row(references, prediction, language) for references, prediction in rows]
+    is_v2 = not all(any(references) for references in pairs.references)
+    per_row = [_score_row(references, prediction, language, is_v2=is_v2) for references, prediction in rows]
     answerable = [row for row, references in zip(per_row, pairs.references, strict=True) if any(references)]
     unanswerable = [row for row, references in zip(per_row, pairs.references, strict=True) if not any(references)]
     values = _means(per_row)
     absent = {}
-    if answerable and unanswerable:
+    has_answer = np.array([any(references) for references in pairs.references], dtype=np.float64)[:, None]
+    is_split = bool(answerable and unanswerable)
+    both = np.array(per_row, dtype=np.float64)
+    columns = np.hstack([both, both * has_answer, both * (1 - has_answer), has_answer, np.ones_like(has_answer)])
+    if is_split:
         values |= {f"{name}_answerable": value for name, value in _means(answerable).items()}
         values["em_unanswerable"] = _means(unanswerable)["em"]
     else:
         reason = f"all questions are {'answerable' if answerable else 'unanswerable'}: em and f1 say it all"
         absent = dict.fromkeys(("em_answerable", "f1_answerable", "em_unanswerable"), reason)
     articles, accents = ("mlqa", "folded") if language == "es" else ("kept", "kept")
-    rules = f"punct:unicode|articles:{articles}|accents:{accents}" if language != "en" else "norm:evaluate-v2.0"
-    return Scores(values, {"squad": f"squad|lang:{language}|{rules}"}, absent)
+    rules = f"punct:unicode|articles:{articles}|accents:{accents}" if language != "en" else "norm:evaluate"
+    script = "v2.0" if is_v2 else "v1.1"
+    resampler = RowSums(columns, _finish_split_squad if is_split else _finish_squad)
+    return Scores(values, {"squad": f"squad|lang:{language}|{rules}|rules:{script}"}, absent, (resampler,))
+
+
+def _finish_squad(sums: Floats) -> dict[str, Floats]:
+    return {"em": 100 * sums[:, 0] / sums[:, 7], "f1": 100 * sums[:, 1] / sums[:, 7]}
+
+
+def _finish_split_squad(sums: Floats) -> dict[str, Floats]:
+    return _finish_squad(sums) | {
+        "em_answerable": 100 * divide(sums[:, 2], sums[:, 6]),
+        "f1_answerable": 100 * divide(sums[:, 3], sums[:, 6]),
+        "em_unanswerable": 100 * divide(sums[:, 4], sums[:, 7] - sums[:, 6]),
+    }
 
 
 def normalize_answer(text: str, language: str) -> str:
@@ -82,18 +111,24 @@ def normalize_answer(text: str, language: str) -> str:
     return " ".join(text.split())
 
 
-def _score_row(references: Sequence[str], prediction: str, language: str) -> tuple[float, float]:
+def _score_row(references: Sequence[str], prediction: str, language: str, *, is_v2: bool) -> tuple[float, float]:
     predicted = normalize_answer(prediction, language)
-    # As in evaluate-v2.0: a reference of which nothing is left counts only if there is no other.
-    wanted = [text for text in (normalize_answer(reference, language) for reference in references) if text] or [""]
-    return float(predicted in wanted), max(_f1(text.split(), predicted.split()) for text in wanted)
+    wanted = [normalize_answer(reference, language) for reference in references]
+    if is_v2:
+        wanted = [text for text in wanted if text] or [""]
+    f1 = max(_f1(text.split(), predicted.split(), of_nothing=is_v2) for text in wanted)
+    return float(predicted in wanted), f1
 
 
-def _f1(wanted: list[str], predicted: list[str]) -> float:
+def _f1(wanted: list[str], predicted: list[str], *, of_nothing: bool) -> float:
+    """`of_nothing`: two empty texts are equal. In the order of the scripts' operations, so that no digit differs."""
     if not wanted or not predicted:
-        return float(wanted == predicted)
+        return float(of_nothing and wanted == predicted)
     shared = (Counter(wanted) & Counter(predicted)).total()
-    return 2 * shared / (len(wanted) + len(predicted))
+    if shared == 0:
+        return 0.0
+    precision, recall = shared / len(predicted), shared / len(wanted)
+    return 2 * precision * recall / (precision + recall)
 
 
 def _means(rows: Sequence[tuple[float, float]]) -> dict[str, float]:
@@ -146,14 +181,14 @@ def score_rouge(pairs: Pairs) -> Scores:
         scorer.score_multi([_split_lines(text) for text in references], _split_lines(prediction))
         for references, prediction in zip(pairs.references, pairs.predictions, strict=True)
     ]
-    values: dict[str, float] = {}
+    shares: dict[str, list[float]] = {}
     for kind in ROUGE_KINDS:
-        values[f"{kind}_precision"] = mean_percent([row[kind].precision for row in per_row])
-        values[f"{kind}_recall"] = mean_percent([row[kind].recall for row in per_row])
-        values[f"{kind}_f1"] = mean_percent([row[kind].fmeasure for row in per_row])
+        shares[f"{kind}_precision"] = [row[kind].precision for row in per_row]
+        shares[f"{kind}_recall"] = [row[kind].recall for row in per_row]
+        shares[f"{kind}_f1"] = [row[kind].fmeasure for row in per_row]
     tokenizer = "tok:rouge_score|stem:porter" if is_english else "tok:unicode|stem:none"
     signature = f"rouge|{tokenizer}|refs:best-f1|sentences:rule|version:{version('rouge_score')}"
-    return Scores(values, {"rouge": signature})
+    return replace(score_means(shares), signatures={"rouge": signature})
 
 
 def split_sentences(text: str) -> list[str]:
@@ -180,17 +215,26 @@ def score_bleu(pairs: Pairs) -> Scores:
     lengths = (len(bleu.tokenizer(text).split()) for references in pairs.references for text in references)
     if all(length < BLEU_ORDER for length in lengths):
         return Scores(absent={"bleu": f"no reference has {BLEU_ORDER} words, so even a perfect prediction would get 0"})
-    result = bleu.corpus_score(pairs.predictions, _by_column(pairs.references))
-    return Scores({"bleu": result.score}, {"bleu": str(bleu.get_signature())})
+    return _score_corpus("bleu", bleu, pairs)
 
 
 def score_chrf(pairs: Pairs) -> Scores:
     """chrf, which is chrF2: character n-grams up to 6, with twice the weight on recall."""
     from sacrebleu.metrics.chrf import CHRF
 
-    chrf = CHRF()
-    result = chrf.corpus_score(pairs.predictions, _by_column(pairs.references))
-    return Scores({"chrf": result.score}, {"chrf": str(chrf.get_signature())})
+    return _score_corpus("chrf", CHRF(), pairs)
+
+
+def _score_corpus(name: str, metric: Metric, pairs: Pairs) -> Scores:
+    """By sacreBLEU, in its own two steps: counts of every row, and a score of their sums."""
+    counted = metric._extract_corpus_statistics(pairs.predictions, _by_column(pairs.references))
+    value: float = metric._aggregate_and_compute(counted).score
+
+    def finish(sums: Floats) -> dict[str, Floats]:
+        return {name: np.array([metric._compute_score_from_stats(row).score for row in sums.tolist()])}
+
+    resampler = RowSums(np.array(counted, dtype=np.float64), finish)
+    return Scores({name: value}, {name: str(metric.get_signature())}, resamplers=(resampler,))
 
 
 def _by_column(references: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -21,11 +21,11 @@ from seqfit.model.families.family import family_of
 from seqfit.model.load import load_model, load_tokenizer
 from seqfit.model.trainable import has_adapters, merged_state_dict, save_adapter
 from seqfit.recipe import ModelRecipe, TaskRecipe
-from seqfit.rundir import FolderDraft
+from seqfit.rundir import FolderDraft, files
 from seqfit.system import quiet_transformers
 from seqfit.tasks import build_task, columns_of, head_of
 
-_FILE = "seqfit.json"
+_FILE = files.CHECKPOINT_METADATA
 
 
 @dataclass(frozen=True)

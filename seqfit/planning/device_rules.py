@@ -32,6 +32,8 @@ from torch.overrides import TorchFunctionMode
 
 from seqfit.step import find_cpu_bf16
 
+SORTED_ROWS = 3072  # of an embedding's gradient, above which they are sorted
+
 
 @dataclass(frozen=True)
 class DeviceRules:
@@ -70,7 +72,7 @@ class DeviceRules:
         if not self.sorts_embedding_rows or kernel != "embedding_dense_backward":
             return None
         gradient, rows, vocabulary = arguments[0], arguments[1].numel(), arguments[2]
-        if rows <= 3072:
+        if rows <= SORTED_ROWS:
             return 0
         parts = min(rows, rows // 10 + min(rows, vocabulary))
         return int(4 * 8 * rows + parts * gradient.shape[-1] * 4)

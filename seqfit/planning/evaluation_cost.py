@@ -100,6 +100,31 @@ class EvaluationModel:
                 total += sum(max(0.0, many + slope * (rows - all_rows)) for rows in self._count_open(search))
         return total
 
+    def describe(self, rates: Sequence[Rates]) -> dict[str, Any]:
+        """What bytes and seconds are made of, for a page that computes them at other lengths: of the pass of a piece,
+        and of a step of a search, of so many rows. Seconds are lists, one for each of the rates."""
+        found: dict[str, Any] = {
+            "rows": self._largest.rows,
+            "read_bytes": max(self._find_bytes(name) for name in self._names("largest")),
+            "positions": self._usual.positions,
+            "read_seconds": [sum(self._find_seconds(name, one) for name in self._names("usual")) for one in rates],
+        }
+        if self._searches:
+            longest = max(self._searches, key=lambda search: search.rows * search.source_tokens)
+            rows = max(search.rows for search in self._searches)
+            found |= {
+                "longest_rows": longest.rows,
+                "search_bytes": self._find_bytes("longest search"),
+                "many_rows": rows,
+                "few_rows": max(1, rows // _FEW),
+                "many_seconds": [self._find_seconds("many search", one) for one in rates],
+                "few_seconds": [self._find_seconds("few search", one) for one in rates],
+                "cache_bytes": self._cache_bytes,
+                "layers": self._layers[1],
+                "is_own": self._is_own,
+            }
+        return found
+
     def _names(self, which: str) -> list[str]:
         parts = next(iter(self._traced.values()))
         return [part.name for part in parts if part.name.startswith(f"{which} ")]

@@ -20,7 +20,7 @@ from seqfit.generation import Generator
 from seqfit.planning.shape import Workload
 from seqfit.recipe import Recipe
 
-ASSUMED_ROWS, _ASSUMED_SHARE = 1000, 0.1  # of a validation split, where there are no data: at most, of the rows
+ASSUMED_ROWS, ASSUMED_SHARE = 1000, 0.1  # of a validation split, where there are no data: at most, of the rows
 _Lengths = npt.NDArray[np.int32]
 
 
@@ -45,7 +45,7 @@ def find_evaluation_work(
 ) -> EvaluationWork | None:
     """`limit`: the longest text that the model has positions for."""
     if data is None:
-        rows = max(1, min(ASSUMED_ROWS, round(_ASSUMED_SHARE * steps_per_epoch * len(workload.steps[0]))))
+        rows = max(1, min(ASSUMED_ROWS, round(ASSUMED_SHARE * steps_per_epoch * len(workload.steps[0]))))
         rows = min(rows, recipe.eval.limit or rows)
         sources, targets = (
             np.full(rows, lengths[0], dtype=np.int32) for lengths in (workload.source_lengths, workload.target_lengths)

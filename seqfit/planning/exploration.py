@@ -46,7 +46,7 @@ from seqfit.units import format_share
 
 Traces = dict[tuple[DeviceRules, Variant], StepModel]
 EQUALLY_FAST = 0.02  # no prediction is better than that
-_WORTH_MORE = 0.05  # gain in time for which strategies are tried that only differ in how they save memory
+WORTH_MORE = 0.05  # gain in time for which strategies are tried that only differ in how they save memory
 _MOST_PADDED = 0.1  # share of padding up to which padded batches are looked at
 _TRUNCATED, _COMPARED_TOKENS = 512, 4096
 _KEPT_TOKENS = 32_000  # assumed of a trimmed vocabulary: of one or two languages
@@ -160,7 +160,7 @@ class Exploration:
         """Whether something could be much faster with more memory: the fastest that does not fit bounds all others."""
         best = self.find_best()
         fastest = min(one.step_seconds for one in self.candidates if one.layout.parallel != DATAPARALLEL)
-        return best is None or best.step_seconds > fastest * (1 + _WORTH_MORE)
+        return best is None or best.step_seconds > fastest * (1 + WORTH_MORE)
 
     def _trace(self, variants: Iterable[Variant]) -> None:
         """Fills `models`."""

@@ -31,8 +31,8 @@ from seqfit.recipe import ModelRecipe, TrainRecipe
 from seqfit.strategy import Batching, Strategy
 
 HOST_BYTES = 600 * 2**20  # of a Python process with torch and transformers on a CPU, before the model
-_SMALLEST_BUDGET, _LARGEST_BUDGET = 512, 131_072  # tokens per micro-batch
-_MARGIN = 1.04  # what the allocator adds before it is replayed
+SMALLEST_BUDGET, LARGEST_BUDGET = 512, 131_072  # tokens per micro-batch
+MARGIN = 1.04  # what the allocator adds before it is replayed
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,14 @@ def find_evaluation(request: PlanRequest, variant: Variant) -> EvaluationModel |
     """None where a training has none."""
     if request.evaluations is None:
         return None
-    kept = [(name, value) for name, value in variant.fields if name in _EVALUATED or (name, value) == _EAGER]
-    plain = Variant(tuple(kept), variant.precision, variant.vocabulary)
+    plain = strip_variant(variant)
     return request.evaluations.model_of((request.target.rules, plain), lambda: build_spec(request, plain))
+
+
+def strip_variant(variant: Variant) -> Variant:
+    """What an evaluation depends on."""
+    kept = [(name, value) for name, value in variant.fields if name in _EVALUATED or (name, value) == _EAGER]
+    return Variant(tuple(kept), variant.precision, variant.vocabulary)
 
 
 def build_spec(request: PlanRequest, variant: Variant) -> StepSpec:
@@ -171,7 +176,7 @@ def add_overhead(target: Target, layout: GpuLayout, peak_bytes: int) -> int:
     if target.kind == "cpu":
         return peak_bytes + HOST_BYTES
     shared = NCCL_BYTES if layout.count > 1 else 0
-    return int(peak_bytes * _MARGIN) + 2 * target.rules.workspace_bytes + target.context_bytes + shared
+    return int(peak_bytes * MARGIN) + 2 * target.rules.workspace_bytes + target.context_bytes + shared
 
 
 def list_budgets(request: PlanRequest) -> list[int]:
@@ -181,10 +186,10 @@ def list_budgets(request: PlanRequest) -> list[int]:
     workload = request.workload
     most = max(workload.real_tokens([step]) for step in workload.largest())
     longest = int((workload.source_lengths + workload.target_lengths).max())
-    budgets = [_SMALLEST_BUDGET]
+    budgets = [SMALLEST_BUDGET]
     while budgets[0] < longest:  # a smaller one would not be split any further
         budgets[0] *= 2
-    while budgets[-1] < min(most, _LARGEST_BUDGET):
+    while budgets[-1] < min(most, LARGEST_BUDGET):
         budgets.append(budgets[-1] * 3 // 2 if budgets[-1] & (budgets[-1] - 1) == 0 else budgets[-1] * 4 // 3)
     return budgets
 

@@ -18,10 +18,11 @@ from seqfit.planning.report import AssumedLengths, find_plan, plan_key, stamp_ex
 from seqfit.recipe import Recipe, load_recipe
 
 if TYPE_CHECKING:
+    from seqfit.planning.exploration import Traces
     from seqfit.planning.report import LayoutPrediction, PlanReport
     from seqfit.progress import Progress
 
-_LAYOUTS = JsonCache("layouts")
+_LAYOUTS, _PAGE_MODELS = JsonCache("layouts"), JsonCache("page-models")
 
 
 def plan(
@@ -68,10 +69,12 @@ def plan_for_gpus(
     no_data: bool = False,
     progress: Progress | None = None,
     announce: Callable[[str], None] = lambda _: None,
+    traces: Traces | None = None,
 ) -> list[PlanReport]:
     """One for each name, None for this machine. Stored ones are read; what runs alike on several is traced once.
 
-    `announce` gets lines to show while the search goes on: the question, and a first answer for each GPU.
+    `announce` gets lines to show while the search goes on: the question, and a first answer for each GPU. `traces` gets
+    what was traced, for `export_page_model`.
     """
     loaded = load_recipe(given.recipe, given.overrides)
     if given.assumed is not None and not no_data:  # there is no tokenizer
@@ -94,11 +97,40 @@ def plan_for_gpus(
 
         targets = [find_target(card, count) for card, count in missing.values()]
         progress = progress or (lambda *_: None)
-        reports = make_plans(loaded, targets, assumed, progress, announce, script=script, what_ifs=not is_table)
+        options = {"script": script, "what_ifs": not is_table, "traces": traces}
+        reports = make_plans(loaded, targets, assumed, progress, announce, **options)
         for key, report in zip(missing, reports, strict=True):
             store_plan(key, report)
             found[key] = report
     return [found[key] for key in keys]
+
+
+def export_page_model(
+    given: Given,
+    names: Sequence[str | None],
+    *,
+    source_tokens: int | None = None,
+    target_tokens: int | None = None,
+    rows: int | None = None,
+    no_data: bool = False,
+    progress: Progress | None = None,
+    traces: Traces | None = None,
+) -> dict[str, Any]:
+    """What a browser needs to plan by itself, for one GPU of each name; cached as plans are."""
+    loaded = load_recipe(given.recipe, given.overrides)
+    cards = list(dict.fromkeys(_read_place(name, None)[0] for name in names))
+    assumed = AssumedLengths(source_tokens, target_tokens, no_data or given.without_data, rows)
+    options = [_list_options(card, 1, assumed, None) for card in cards]
+    key = plan_key(loaded, {"page model": options})
+    found = _PAGE_MODELS.get(key)
+    if not isinstance(found, dict):
+        from seqfit.planning.page_model import export_model  # imports torch
+        from seqfit.planning.target import find_target
+
+        targets = [find_target(card, 1) for card in cards]
+        found = export_model(loaded, targets, assumed, {} if traces is None else traces, progress or (lambda *_: None))
+        _PAGE_MODELS.put(key, found)
+    return found
 
 
 def _read_place(name: str | None, gpus: int | None) -> tuple[str | None, int]:

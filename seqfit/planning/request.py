@@ -61,7 +61,7 @@ _CPU = "CPU"  # the layout of a plan without a GPU
 
 
 # What is assumed where nothing is given. Lengths as in summarization; GLUE's of an encoder.
-_SOURCE_TOKENS, _TARGET_TOKENS, _CLASSIFIED_TOKENS, _ROWS = 512, 64, 128, 10_000
+_SOURCE_TOKENS, _TARGET_TOKENS, _CLASSIFIED_TOKENS, PLANNED_ROWS = 512, 64, 128, 10_000
 _MANY_GPUS = 16  # to which a plan looks for enough of them
 
 
@@ -81,6 +81,7 @@ def make_plans(
     *,
     script: ScriptSettings | None = None,
     what_ifs: bool = False,
+    traces: Traces | None = None,
 ) -> Iterator[PlanReport]:
     """One for each target; what runs alike on several of them is traced once. `what_ifs`: also what is not allowed.
 
@@ -88,7 +89,8 @@ def make_plans(
     which the recipe was converted from, is predicted as it is before anything else.
     """
     stated = None if recipe.strategy is None else load_strategy(recipe)
-    request, traces, script_traces = None, Traces(), ScriptTraces()
+    traces = Traces() if traces is None else traces
+    request, script_traces = None, ScriptTraces()
     for target in targets:
         if stated is not None and target.count == 1:
             check_processes(stated, 1)
@@ -228,7 +230,7 @@ def _count_epoch(recipe: Recipe, assumed: AssumedLengths, workload: Workload) ->
     if not assumed.without_data:
         share = 1.0 if assumed.rows is None else assumed.rows / len(workload.source_lengths)
         return share * len(workload.steps)
-    return (assumed.rows or _ROWS) / len(workload.steps[0])
+    return (assumed.rows or PLANNED_ROWS) / len(workload.steps[0])
 
 
 def _load_tokenizer(recipe: Recipe) -> PreTrainedTokenizerBase:
@@ -274,8 +276,8 @@ def summarise_plan(
         refused=plan.refusals,
         events=plan.events,
         time_parts=plan.time_parts if stated is None else stated[2],
-        bytes_source=_find_bounds(target, target.count)[0].source,
-        seconds_source=_find_bounds(target, target.count)[1].source,
+        bytes_source=find_bounds(target, target.count)[0].source,
+        seconds_source=find_bounds(target, target.count)[1].source,
     )
     is_shared = report.best is not None and report.best.by_formula
     return replace(report, peak=plan.shared_peak, time_parts=[]) if is_shared else report
@@ -284,11 +286,11 @@ def summarise_plan(
 def _plan_candidate(request: PlanRequest, candidate: PlanCandidate, why_not: str = "") -> PlannedStrategy:
     variant = candidate.variant
     fields = candidate.strategy.model_dump(exclude_defaults=True, exclude={"name"})
-    overrides = [f"strategy.{name}={_shown(value)}" for name, value in fields.items()]
+    overrides = [f"strategy.{name}={show_value(value)}" for name, value in fields.items()]
     if variant.vocabulary is not None:
         overrides.append("model.trim_vocabulary=data")
     needs = _describe_needs(request, variant)
-    bytes_bound, seconds_bound = _find_bounds(request.target, candidate.layout.count)
+    bytes_bound, seconds_bound = find_bounds(request.target, candidate.layout.count)
     return PlannedStrategy(
         label=variant.label,
         layout=str(candidate.layout) if request.target.kind == "gpu" else _CPU,
@@ -318,7 +320,7 @@ def _describe_needs(request: PlanRequest, variant: Variant) -> str:
     return f"allow=[{','.join(sorted({*request.allow, variant.needs}))}]" if variant.needs else ""
 
 
-def _find_bounds(target: Target, count: int) -> tuple[ErrorBound, ErrorBound]:
+def find_bounds(target: Target, count: int) -> tuple[ErrorBound, ErrorBound]:
     """Of memory and of time."""
     if target.kind == "cpu":
         return find_bound(MEMORY, SOME_CPU), find_bound(TIME, SOME_CPU if load_rates("cpu") is None else CALIBRATED_CPU)
@@ -340,7 +342,7 @@ def _find_workload(recipe: Recipe, assumed: AssumedLengths, data: PreparedData |
         source_tokens, target_tokens = _choose_lengths(assumed, limit, is_classifier=is_classifier)
         together = source_tokens + (0 if is_classifier else target_tokens)
         examples = recipe.train.examples_per_step or max(1, (recipe.train.batch_tokens or 1) // together)
-        total_steps = _count_steps(recipe, assumed, (assumed.rows or _ROWS) / examples)
+        total_steps = _count_steps(recipe, assumed, (assumed.rows or PLANNED_ROWS) / examples)
         return assume_workload(
             examples, source_tokens, target_tokens, is_classifier=is_classifier, total_steps=total_steps
         )
@@ -374,7 +376,7 @@ def _describe_basis(recipe: Recipe, assumed: AssumedLengths) -> str:
     if assumed.rows is None and not assumed.without_data:
         return "your data"
     passes = recipe.train.passes
-    return f"{assumed.rows or _ROWS:,} rows ({passes:g} epoch{'' if passes == 1 else 's'})"
+    return f"{assumed.rows or PLANNED_ROWS:,} rows ({passes:g} epoch{'' if passes == 1 else 's'})"
 
 
 def _list_assumed(recipe: Recipe, request: PlanRequest, assumed: AssumedLengths) -> list[str]:
@@ -391,7 +393,7 @@ def _list_assumed(recipe: Recipe, request: PlanRequest, assumed: AssumedLengths)
     if "optimizer" not in train.model_fields_set:
         listed.append(f"{train.optimizer.name} (--optimizer)")
     if assumed.rows is None and train.steps is None:
-        listed.append(f"{_ROWS:,} rows (--rows)")
+        listed.append(f"{PLANNED_ROWS:,} rows (--rows)")
     if request.evaluations is not None and recipe.eval.limit is None:
         listed.append(f"{request.evaluations.work.rows:,} rows per evaluation (eval.limit=N)")
     if train.epochs is None and train.steps is None:
@@ -410,7 +412,7 @@ def predict_own(
     total += 0 if on_gpu else HOST_BYTES
     fits = memory.out_of_memory is None and total <= request.target.capacity_bytes
     label = strategy.name if strategy.name != "default" else "the recipe's strategy"
-    bytes_bound, seconds_bound = _find_bounds(request.target, 1)
+    bytes_bound, seconds_bound = find_bounds(request.target, 1)
     steps = request.split(strategy, strategy.batching, request.workload.sample())
     micro_batches = sum(map(len, steps)) / len(steps)
     planned = PlannedStrategy(
@@ -443,7 +445,7 @@ def _why_not(candidate: PlanCandidate, chosen: PlanCandidate | None) -> str:
     return f"{format_share(slower)} slower" if slower > 0.005 else "no faster"
 
 
-def _shown(value: object) -> str:
+def show_value(value: object) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(str, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)

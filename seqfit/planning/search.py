@@ -48,7 +48,7 @@ from seqfit.strategy import Strategy
 from seqfit.units import format_bytes, format_seconds
 
 _REPLAYED_STEPS = 24
-_MOST_VERIFIED = 8
+MOST_VERIFIED = 8
 
 
 def serve_traces() -> None:
@@ -100,7 +100,7 @@ def search(
     `what_ifs`: also what the recipe does not allow. `report_first` is called with the best of the first variant, the
     plainest, when that has been traced.
     """
-    variants, refusals = _list_variants(request)
+    variants, refusals = list_request_variants(request)
     has_pipeline = any(layout.parallel == "pipeline" for layout in request.layouts)
     model = build_meta_model(build_spec(request, variants[0])) if has_pipeline else None
     is_large = count_layers(request.model_config.config) >= 12  # for fewer a second process does not pay off
@@ -219,7 +219,7 @@ def search_quickly(request: PlanRequest, layouts: Sequence[GpuLayout] = ()) -> t
 
     All figures are of one device; the strategy also has to allow `layouts`.
     """
-    for variant in _list_variants(replace(request, kept_tokens=None))[0]:  # only a recipe may state trimming
+    for variant in list_request_variants(replace(request, kept_tokens=None))[0]:  # only a recipe may state trimming
         if variant.traced != variant:  # 8 bits need a package: only a user may ask for them
             continue
         if any(find_refusals(variant.strategy, layout, request.train) for layout in layouts):
@@ -233,7 +233,7 @@ def search_quickly(request: PlanRequest, layouts: Sequence[GpuLayout] = ()) -> t
     return None
 
 
-def _list_variants(request: PlanRequest) -> tuple[list[Variant], list[Refusal]]:
+def list_request_variants(request: PlanRequest) -> tuple[list[Variant], list[Refusal]]:
     target, workload = request.target, request.workload
     return list_variants(
         request.model,
@@ -277,7 +277,7 @@ def _verify(request: PlanRequest, looked: Exploration) -> tuple[PlanCandidate | 
     Candidates get what was found. Where nothing fits, what the smallest needs is explained.
     """
     events: list[str] = []
-    for _ in range(_MOST_VERIFIED):
+    for _ in range(MOST_VERIFIED):
         usable = [one for one in looked.candidates if one.fits and one.layout == ONE_GPU]
         if not usable:
             break

@@ -203,6 +203,7 @@ def choose_traced(shape: Shape, paths: Paths) -> list[Shape]:
     return [small] if more == small else [small, more]
 
 
+ALIGNMENT = 8  # tokens
 _SHARES = (0.75, 0.9, 0.97, 1.03, 1.1, 1.6, 2.2)  # of a length; several, because a threshold may be near
 
 
@@ -235,8 +236,14 @@ def _scale_lengths(shape: Shape, source_share: float, target_share: float) -> Sh
 
 
 def _scale(length: int, share: float) -> int:
-    """Another length, by at least a token, and never 1, for which torch has shortcuts: 1 becomes 2, and 2 becomes 3."""
+    """Another length, by at least a token, and never 1, for which torch has shortcuts: 1 becomes 2, and 2 becomes 3.
+
+    A multiple of 8 stays one, and another length none, because torch's kernel pads the bias of keys to such a multiple.
+    """
     scaled = int(length * share) if share < 1 else ceil(length * share)
+    if length % ALIGNMENT == 0:
+        return max(ALIGNMENT, round(scaled / ALIGNMENT) * ALIGNMENT)
+    scaled += scaled % ALIGNMENT == 0
     return scaled if scaled > 1 else length + 1
 
 

@@ -87,6 +87,10 @@ class RegimeModel:
         each = [part_seconds(seconds[part], calls[part], rates.host_call_seconds) for part in parts]
         return np.array(each)
 
+    def list_kernels(self) -> tuple[npt.NDArray[np.int64], tuple[npt.NDArray[np.bool_], ...]]:
+        """The kind of each, and which belong to the first micro-batch, to a later one, to the update."""
+        return self._kinds, self._parts
+
     def _live_bytes(self, shape: Shape, *, single: bool) -> npt.NDArray[np.float64]:
         sizes = self.template.sizes(shape)
         events = self._events_single if single else self._events_all
@@ -238,6 +242,10 @@ class StepModel:
         other._single = {shape: _change(model, change) for shape, model in self._single.items()}
         other._first = _change(self._first, change)
         return other
+
+    def find_model(self, shape: Shape) -> tuple[RegimeModel, Paths]:
+        """Of the shape's regime, traced if it was not yet; and what decides the regime of other shapes."""
+        return self._of(shape), self._paths
 
     def peak_bytes(self, shape: Shape, *, single: bool) -> int:
         return self._of(shape).peak_bytes(shape, single=single)

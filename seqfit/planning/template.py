@@ -187,8 +187,8 @@ def _sum_kernels(kernels: list[KernelCost], span: int) -> list[KernelCost]:
         total[1] += kernel.bytes
         total[2] += kernel.calls
     return [
-        KernelCost(kind, span, "bfloat16" if kind.startswith("half") else "float32", *total)
-        for kind, total in sums.items()
+        KernelCost(kind, span, "bfloat16" if kind.startswith("half") else "float32", flops, moved_bytes, calls)
+        for kind, (flops, moved_bytes, calls) in sums.items()
     ]
 
 

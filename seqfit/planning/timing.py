@@ -36,7 +36,7 @@ from seqfit.planning.tape import KINDS, Tape
 
 # FLOPs per byte from which a product's operands count as cached. T5's smallest, 512 x 512, has about 100; an adapter's
 # of rank 8 has 4, and takes as long as reading its operands does.
-_DENSE = 16
+DENSE = 16
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def kernel_seconds(
     is_update = _is(kinds, "update", like=flops)
     traffic = moved_bytes / np.where(is_update, rates.update_bytes_per_second, rates.bytes_per_second)
     if not rates.products_wait_for_memory:
-        is_thin = _is(kinds, "product", "half product", like=flops) & (flops < _DENSE * moved_bytes)
+        is_thin = _is(kinds, "product", "half product", like=flops) & (flops < DENSE * moved_bytes)
         traffic = np.where(_is(kinds, "other", "update", like=flops) | is_thin, traffic, 0.0)
     seconds: npt.NDArray[np.float64] = np.maximum(arithmetic, traffic) + calls * rates.call_seconds
     return seconds

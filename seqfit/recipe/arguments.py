@@ -176,8 +176,8 @@ def _advise(argument: str, kind: ArgumentKind, takes: Collection[ArgumentKind], 
     if kind == "comparison":
         return f"Show it, or continue it: seqfit report {argument}; seqfit compare {argument} --resume"
     if "recipe" in takes and kind in ("data", "folder"):
-        recipe = f"seqfit data {argument} --model MODEL --write-recipe mine.yaml"
-        return f"Train on it with 'seqfit train --data {argument} --model MODEL', or write a recipe for it: {recipe}"
+        recipe = f"seqfit new {argument} --out mine.yaml"
+        return f"Train on it with 'seqfit train {argument}', or write a recipe for it: {recipe}"
     if "recipe" in takes:
         place = "path" if kind == "model" else "name"
         own = f"on data of your own with 'seqfit train --data FILE --model {argument}'"

@@ -28,6 +28,7 @@ from typing import Any
 import yaml
 
 from seqfit.errors import RecipeError
+from seqfit.own_functions import anchor_function
 from seqfit.recipe.arguments import RECIPES, RUN_RECIPE, resolve
 from seqfit.recipe.library import LIBRARY
 from seqfit.recipe.mistakes import Mistake, report_mistakes, validate_part
@@ -226,9 +227,11 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 def _with_resolved_paths(layer: _Layer) -> dict[str, Any]:
     """The layer's values, with paths that exist relative to its file made absolute."""
-    places = {"model": ("path", "tokenizer"), "data": ("path",)} if layer.folder is not None else {}
+    if layer.folder is None:
+        return layer.values
+    places = {"model": ("path", "tokenizer"), "data": ("path", "map"), "eval": ("metrics",)}
     resolved = {
-        name: _resolve_keys(layer.values[name], keys, layer.folder or Path())
+        name: _resolve_keys(layer.values[name], keys, layer.folder)
         for name, keys in places.items()
         if name in layer.values
     }
@@ -241,7 +244,14 @@ def _resolve_keys(part: Any, keys: Sequence[str], folder: Path) -> Any:
     if not isinstance(part, dict):
         return part
     paths = {key: folder / part[key] for key in keys if isinstance(part.get(key), str) and part[key]}
-    return part | {key: str(path.resolve()) for key, path in paths.items() if path.exists()}
+    found = {key: str(path.resolve()) for key, path in paths.items() if path.exists()}
+    return part | found | {key: _resolve_functions(part[key], folder) for key in ("map", "metrics") if part.get(key)}
+
+
+def _resolve_functions(given: Any, folder: Path) -> Any:
+    if isinstance(given, list):
+        return [_resolve_functions(one, folder) for one in given]
+    return anchor_function(given, folder) if isinstance(given, str) else given
 
 
 def _is_trainer_argument(path: Sequence[OverrideKey]) -> bool:

@@ -14,6 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from seqfit.own_functions import anchor_function
+
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 CountOrZero = Annotated[int, Field(ge=0)]
@@ -273,6 +275,11 @@ class SourceRecipe(RecipePart):
     languages: tuple[str, str] | None = Field(
         None, description="parallel: file extensions of the two languages, [en, de]."
     )
+    map: str | None = Field(
+        None,
+        description="A function of your own that changes every row before anything else, prep.py:clean: it takes a row "
+        "as a dict and returns one, or None to leave the row out.",
+    )
     group: str | None = Field(
         None, description="Rows with the same value in this column stay in one split; default: the task's context."
     )
@@ -455,7 +462,11 @@ class GenerationRecipe(RecipePart):
 class EvalRecipe(RecipePart):
     """When and how the model is scored."""
 
-    metrics: list[str] | None = Field(None, description="Metrics to compute, such as [rouge]; default: the task's.")
+    metrics: list[str] | None = Field(
+        None,
+        description="Metrics to compute, such as [rouge], or functions of your own, my_metrics.py:fuzzy_match; "
+        "default: the task's.",
+    )
     best: str | None = Field(
         None,
         description="Score that chooses the best checkpoint, such as loss; default: the task's main score, or loss.",
@@ -524,15 +535,29 @@ class Recipe(RecipePart):
     def sources(self) -> list[SourceRecipe]:
         return self.data if isinstance(self.data, list) else [self.data]
 
+    @property
+    def functions(self) -> list[tuple[str, str]]:
+        """Field and value of what may be a function of the user's own."""
+        maps = [("data.map", source.map) for source in self.sources if source.map is not None]
+        return list(dict.fromkeys([*(("eval.metrics", name) for name in self.eval.metrics or ()), *maps]))
+
     def with_absolute_paths(self) -> Recipe:
         """It means the same from any working directory.
 
         A Hub name stays as it is, and so does a path that does not exist: the error will show it.
         """
         paths = {name: _anchor(getattr(self.model, name)) for name in ("path", "tokenizer")}
-        sources = [source.model_copy(update={"path": _anchor(source.path)}) for source in self.sources]
+        here = Path()
+        sources = [
+            source.model_copy(
+                update={"path": _anchor(source.path), "map": source.map and anchor_function(source.map, here)}
+            )
+            for source in self.sources
+        ]
+        metrics = None if self.eval.metrics is None else [anchor_function(name, here) for name in self.eval.metrics]
+        scored = self.eval.model_copy(update={"metrics": metrics})
         data = sources if isinstance(self.data, list) else sources[0]
-        return self.model_copy(update={"model": self.model.model_copy(update=paths), "data": data})
+        return self.model_copy(update={"model": self.model.model_copy(update=paths), "data": data, "eval": scored})
 
     @model_validator(mode="after")
     def _agrees(self) -> Recipe:

@@ -158,7 +158,7 @@ Use = Literal[
 ]
 _OWN_SCRIPT: dict[Use, str | None] = {"read": None, "watch": "live.js", "export": "export.js"}
 _DIGITS = 6  # of numbers in charts; all sixteen would double the page
-_COPIED = re.compile(r'<(pre|code) class="copy">.*?</\1>', re.DOTALL)
+_COPIED = re.compile(r'<(pre|code) class="copy[^"]*">.*?</\1>', re.DOTALL)
 
 
 def figure(
@@ -188,23 +188,31 @@ def figures(drawn: Sequence[Html]) -> Html:
     return element("div", *drawn, class_="figures")
 
 
-def render_page(title: str, parts: Sequence[Html], *, use: Use = "read") -> str:
+def render_page(title: str, parts: Sequence[Html], *, use: Use = "read", scripts: Sequence[str] = ()) -> str:
+    """`scripts`: assets of its own, behind those of every page."""
     body = render_parts(parts)
-    theme, scripts = _asset("theme.js"), [_asset("page.js")]
+    used = []
     own = _OWN_SCRIPT[use]
     if own is not None or '<div class="plot"' in body:  # a live page may get figures later
         from plotly.offline import get_plotlyjs
 
-        scripts += [str(get_plotlyjs()), _asset("figures.js")]
-    if own is not None:
-        scripts.append(_asset(own))
+        used += [str(get_plotlyjs()), _asset("figures.js")]
+    used += [_asset(name) for name in ([] if own is None else [own]) + [*scripts]]
+    return render_document(title, body, used, connects=use == "watch")
+
+
+def render_document(
+    title: str, body: Html, scripts: Sequence[str] = (), *, style: str = "", connects: bool = False
+) -> str:
+    """A whole page in the project's style. `connects`: its scripts may talk to the server that it came from."""
+    theme, all_scripts = _asset("theme.js"), [_asset("page.js"), *scripts]
     return Template(_asset("page.html")).substitute(
-        policy=_policy([theme, *scripts], use),
+        policy=_policy([theme, *all_scripts], connects),
         title=element("title", title),
-        style=_asset("page.css"),
+        style=_asset("page.css") + style,
         theme=theme,
         body=body,
-        scripts="\n".join(f"<script>{script}</script>" for script in scripts),
+        scripts="\n".join(f"<script>{script}</script>" for script in all_scripts),
     )
 
 
@@ -241,7 +249,7 @@ def _add_copy_button(found: re.Match[str]) -> str:
     return element("div" if found[1] == "pre" else "span", Html(found[0]), button, class_="copyable")
 
 
-def _policy(scripts: Sequence[str], use: Use) -> str:
+def _policy(scripts: Sequence[str], connects: bool) -> str:
     """Nothing is loaded and no other script runs; a live page may connect to its own server."""
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = {
@@ -249,7 +257,7 @@ def _policy(scripts: Sequence[str], use: Use) -> str:
         "script-src": " ".join(f"'sha256-{written}'" for written in hashes),
         "style-src": "'unsafe-inline'",  # plotly's own
         "img-src": "data: blob:",  # charts that are saved as PNG
-        "connect-src": "'self'" if use == "watch" else "'none'",
+        "connect-src": "'self'" if connects else "'none'",
         "base-uri": "'none'",
         "form-action": "'none'",
     }

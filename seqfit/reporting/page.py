@@ -23,8 +23,10 @@ from seqfit.reporting.curves import show_curves
 from seqfit.reporting.html import Html, render_page, section
 from seqfit.reporting.machine import show_machine
 from seqfit.reporting.overview import show_facts, show_gaps, show_header, show_overview
+from seqfit.reporting.paired import show_paired
+from seqfit.reporting.predictions import show_predictions
 from seqfit.reporting.scaling import show_scaling
-from seqfit.reporting.scores import show_predictions, show_quality, show_scores
+from seqfit.reporting.scores import show_classes, show_quality, show_scores
 from seqfit.reporting.sources import show_events, show_left_out, show_lengths, show_sources
 from seqfit.reporting.subject import SCALING, ReportSubject, find_runs, read_report_subject
 from seqfit.rundir import Run, files, write_text
@@ -47,6 +49,8 @@ _PARTS: dict[str, Callable[[ReportSubject], Html | None]] = {
     "advice": show_advice,
     "profile": show_profile,
     "scores": show_scores,
+    "paired": show_paired,
+    "classes": show_classes,
     "predictions": show_predictions,
     "data": show_lengths,
     "rows left out": show_left_out,

@@ -1,16 +1,20 @@
 """A plan as one HTML page: the best strategy, the comparison, what the peak memory consists of, memory along a step.
 
-In: a `PlanReport`. Out: a file that needs no network.
+In: a `PlanReport`, or one for each of several GPUs. Out: a file that needs no network.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seqfit.errors import RunError, TrainingFailed
 from seqfit.reporting.charts import NEUTRAL, byte_ticks, empty_figure, finish, series_colour
 from seqfit.reporting.html import Html, element, figure, figures, render_page, section, table, tile, tiles
+from seqfit.reporting.plan_sliders import SCRIPTS
+from seqfit.rundir import write_text
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -21,23 +25,56 @@ if TYPE_CHECKING:
 _PIXELS = 380
 
 
-def write_plan_page(report: PlanReport, out: Path) -> Path:
-    parts = [element("h1", f"Plan for {report.target}")]
+def write_plan_page(reports: Sequence[PlanReport], out: Path, sliders: Html | None = None) -> Path:
+    """`sliders`: the part that plans for other sizes in the browser (`show_sliders`)."""
+    first = reports[0]
+    name = first.target if len(reports) == 1 else f"{len(reports)} GPUs"
+    parts = [element("h1", f"Plan for {name}")]
+    parts += _list_parts(first, sliders) if len(reports) == 1 else [_compare_gpus(reports), sliders]
+    shown = [part for part in parts if part]
+    page = render_page(f"Plan for {name}", shown, scripts=() if sliders is None else SCRIPTS)
+    try:
+        write_text(out, page)
+    except (OSError, ValueError, TrainingFailed) as error:
+        cause = error.__cause__ if isinstance(error, TrainingFailed) else error
+        raise RunError(
+            f"'{out}' can't be written ({getattr(cause, 'strerror', None) or cause})",
+            "a page is one file in a folder that exists",
+            "Choose another with --html FILE",
+        ) from error
+    return out
+
+
+def _list_parts(report: PlanReport, sliders: Html | None) -> list[Html | None]:
+    parts: list[Html | None] = []
     if report.script is not None:
         parts += [_script(report), element("h2", "With seqfit")]
-    parts.append(_headline(report))
+    parts += [element("p", report.answer, class_="verdict"), _headline(report), sliders]
     if report.peak is not None:
         parts.append(_memory(report.peak, report.capacity_bytes))
     refused = [(one.what, one.why) for one in report.refused]
-    parts += [_strategies(report), section("Not tried", table(("strategy", "reason"), refused))]
-    out.write_text(render_page(f"Plan for {report.target}", [part for part in parts if part]), "utf-8")
-    return out
+    return [*parts, _strategies(report), section("Not tried", table(("strategy", "reason"), refused))]
+
+
+def _compare_gpus(reports: Sequence[PlanReport]) -> Html:
+    rows = []
+    for report in reports:
+        best = report.best
+        shown = best or report.smallest
+        tight = ", tight" if shown.is_tight(report.capacity_bytes) else ""
+        memory = f"{format_bytes(shown.predicted_bytes)} of {format_bytes(report.capacity_bytes)}"
+        times = (
+            [format_seconds(best.predicted_step_seconds), format_seconds(report.total_seconds)] if best else ["", ""]
+        )
+        rows.append((report.target, f"{'no' if best is None else 'yes'}{tight}", shown.description, memory, *times))
+    heads = ("GPU", "fits", "best strategy", "peak memory of usable", "time per step", f"time for {reports[0].basis}")
+    return section("GPUs", table(heads, rows))
 
 
 def _headline(report: PlanReport) -> Html:
     best = report.best
     if best is None:
-        closest = min(report.strategies, key=lambda one: one.predicted_bytes)
+        closest = report.smallest
         short = format_bytes(closest.predicted_bytes - report.capacity_bytes)
         return tiles([tile("fits", "nothing", f"the closest, {closest.label}, misses by {short}")])
     rate = report.real_tokens_per_step / best.predicted_step_seconds

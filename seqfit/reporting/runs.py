@@ -32,7 +32,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 from seqfit.errors import RecipeError, SeqfitError
-from seqfit.metrics import IN_OWN_UNIT, higher_is_better
+from seqfit.metrics import higher_is_better, is_in_own_unit
 from seqfit.recipe import SPLITS, Recipe
 from seqfit.rundir import EventKind, RecordFile, Run, RunWriter, files, summarise_steps
 from seqfit.system import quote
@@ -233,7 +233,7 @@ def format_run_score(value: float | None, name: str) -> str:
     """'70.8', or '0.123' for a loss."""
     if value is None:
         return "–"
-    return f"{value:.3f}" if name in IN_OWN_UNIT else f"{value:.1f}"
+    return f"{value:.3f}" if is_in_own_unit(name) else f"{value:.1f}"
 
 
 Axis = Literal["step", "minutes", "tokens"]

@@ -1,16 +1,9 @@
-"""Scores and predictions of a run, and the time to a score that all candidates reach.
+"""Scores of a run, and the time to a score that all candidates reach.
 
-`show_scores`: a table of all scores: before fine-tuning, at the best and the last evaluation, and by `seqfit evaluate`;
-of several runs a row each, with the best evaluation.
+`show_scores`: a table of all scores: before fine-tuning, at the best and the last evaluation, and by `seqfit evaluate`,
+with 95% confidence intervals; of several runs a row each, with the best evaluation.
 
-`show_predictions`: what `seqfit evaluate` wrote. Where a prediction is correct or not (qa, classify, multilabel,
-multiple-choice, math), each row is checked with the metric that scored the split; a summary, a translation or a score
-has no such label. A single run shows ten predictions, incorrect ones first, and folds the others; buttons filter. Of
-several runs ten rows that all have predicted, those first on which they differ:
-
-    who wrote the first program?      reference  Ada Lovelace
-                                      baseline   Ada Lovelace   correct
-                                      bf16       Charles        incorrect
+`show_classes`: precision, recall and F1 of each class and what it was taken for; how far confidences can be trusted.
 
 `show_quality`: how long each group of runs takes to a score that all of them reach, with a chart over minutes:
 
@@ -22,12 +15,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from seqfit.metrics import IN_OWN_UNIT, score
-from seqfit.recipe import TaskRecipe
+from seqfit.metrics import classes as classes_of
+from seqfit.metrics import is_in_own_unit
 from seqfit.reporting.charts import NEUTRAL, draw_lines
-from seqfit.reporting.html import Html, badge, disclosure, element, figure, figures, folded, join, section, table
+from seqfit.reporting.html import Html, element, figure, figures, join, section, table
 from seqfit.reporting.runs import (
     JsonRecord,
     ShownRun,
@@ -44,7 +38,13 @@ from seqfit.reporting.runs import (
 from seqfit.reporting.subject import ReportSubject
 from seqfit.units import format_seconds
 
-ScoreColumn = Mapping[str, float | None]
+
+@dataclass(frozen=True)
+class ScoreColumn:
+    values: Mapping[str, float | None]
+    intervals: JsonRecord  # score -> [low, high]
+
+
 _MOST_RUNS = 60
 
 
@@ -54,10 +54,8 @@ def show_scores(subject: ReportSubject) -> Html | None:
     run, columns = subject.single, _list_columns(subject.single)
     if not columns:
         return None
-    names = dict.fromkeys([run.score, *(name for column in columns.values() for name in column)])
-    rows = [
-        [title_of(name), *(format_run_score(column.get(name), name) for column in columns.values())] for name in names
-    ]
+    names = dict.fromkeys([run.score, *(name for column in columns.values() for name in column.values)])
+    rows = [[title_of(name), *(_show_value(column, name) for column in columns.values())] for name in names]
     remarks = {
         str(name): text
         for kind in ("signatures", "absent")
@@ -65,10 +63,21 @@ def show_scores(subject: ReportSubject) -> Html | None:
         for name, text in inner(evaluation, kind).items()
     }
     notes = [element("p", f"{name}: {text}", class_="note") for name, text in remarks.items()]
-    own_unit = " and ".join(title_of(name) for name in names if name in IN_OWN_UNIT)
+    own_unit = " and ".join(title_of(name) for name in names if is_in_own_unit(name))
     note = f"From 0 to 100, except {own_unit}. " if own_unit else "From 0 to 100. "
     note += "The first (step 0: before fine-tuning), the best and the last evaluation."
-    return section("Scores", table(["score", *columns], rows), *notes, note=note)
+    if any(column.intervals for column in columns.values()):
+        note += " Below a score its 95% confidence interval (bootstrap over the rows)."
+    return section("Scores", table(["score", *columns], rows, numbers=range(1, len(columns) + 1)), *notes, note=note)
+
+
+def _show_value(column: ScoreColumn, name: str) -> object:
+    value = format_run_score(column.values.get(name), name)
+    limits = column.intervals.get(name)
+    if not (isinstance(limits, list) and len(limits) == 2 and all(isinstance(one, int | float) for one in limits)):
+        return value
+    shown = " to ".join(format_run_score(limit, name) for limit in limits)
+    return join([value, element("div", shown, class_="note")])
 
 
 def _list_columns(run: ShownRun) -> dict[str, ScoreColumn]:
@@ -76,16 +85,22 @@ def _list_columns(run: ShownRun) -> dict[str, ScoreColumn]:
     for split, records in run.by_split.items():
         chosen = (record for record in (records[0], best_of(records, run.score), records[-1]) if record is not None)
         for record in chosen:  # the same step is one column
-            scores = _numbers(record["scores"])
-            columns[f"{split}, step {record['step']:,}"] = {**scores, "loss": number(record, "loss")}
+            scores = {**_numbers(record["scores"]), "loss": number(record, "loss")}
+            columns[f"{split}, step {record['step']:,}"] = ScoreColumn(scores, inner(record, "intervals"))
     for split, evaluation in run.evaluated.items():
         before = run.scored_before(split)
         if before:
-            columns[f"{split}, before"] = _numbers(inner(before, "metrics"))
-        columns[f"{split}, after"] = _numbers(inner(evaluation, "metrics"))
-        by_source = inner(evaluation, "by_source")
-        columns |= {f"{split}, {source}": _numbers(inner(by_source, source)) for source in by_source}
+            columns[f"{split}, before"] = _read_column(before)
+        columns[f"{split}, after"] = _read_column(evaluation)
+        by_source, intervals = inner(evaluation, "by_source"), inner(evaluation, "intervals_by_source")
+        for source in by_source:
+            found = ScoreColumn(_numbers(inner(by_source, source)), inner(intervals, source))
+            columns[f"{split}, {source}"] = found
     return columns
+
+
+def _read_column(evaluation: JsonRecord) -> ScoreColumn:
+    return ScoreColumn(_numbers(inner(evaluation, "metrics")), inner(evaluation, "intervals"))
 
 
 def _numbers(scores: JsonRecord) -> dict[str, float | None]:
@@ -107,130 +122,72 @@ def _of_several(subject: ReportSubject) -> Html | None:
     return section("Scores", table(["run", "split", "step", *map(title_of, names)], rows), note=note)
 
 
-SHOWN = 50
-OPENED = 10  # of them without a click
-SIDE_BY_SIDE = 10  # rows of several runs
-_EMPTY = "(empty)"
-_NOT_EVALUATED = "No split was evaluated; run seqfit evaluate RUN to see predictions with their references."
-_METRICS = {
-    "qa": ("squad", "em"),
-    "classify": ("accuracy", "accuracy"),
-    "multiple-choice": ("accuracy", "accuracy"),
-    "multilabel": ("subset_accuracy", "subset_accuracy"),
-    "math": ("numeric", "numeric_em"),
-}
+_MOST_CLASSES = 60
+_MATRIX = 12  # classes of a confusion matrix
+_MOST_CONFUSED = 3
 
 
-def show_predictions(subject: ReportSubject) -> Html | None:
-    """Of every split that `seqfit evaluate` has scored; where there is none, how to get them."""
-    if subject.runs and not any(run.evaluated for run in subject.runs):
-        return section("Predictions", note=_NOT_EVALUATED)
-    if subject.single is not None:
-        run, recipe = subject.single, subject.single.known_recipe
-        if recipe is None:
-            return None
-        parts = [show_split({**found, "split": split}, recipe.task) for split, found in run.evaluated.items()]
-        return join(parts) if parts else None
-    splits = dict.fromkeys(split for run in subject.runs for split in run.evaluated)
-    shown = [part for split in splits if (part := _show_together(subject, split)) is not None]
-    return join(shown) if shown else None
-
-
-def _show_together(subject: ReportSubject, split: str) -> Html | None:
-    """The same rows as predicted by each group: by its first run that was evaluated."""
-    answered: dict[str, dict[tuple[str, str], Mapping[str, Any]]] = {}
-    for group, runs in subject.groups.items():
-        run = next((run for run in runs if run.evaluated.get(split, {}).get("predictions")), None)
-        if run is not None:
-            answered[group] = {(str(row["id"]), row["source"]): row for row in run.evaluated[split]["predictions"]}
-    if len(answered) < 2:
+def show_classes(subject: ReportSubject) -> Html | None:
+    """Of a single run: its classes on every split, and whether its confidences come true."""
+    if subject.single is None:
         return None
-    first = next(iter(answered.values()))
-    common = [key for key in first if all(key in rows for rows in answered.values())]
-    title = f"Predictions on {split}, side by side"
-    if not common:
-        return section(title, note="The runs have no evaluated row in common.")
-    differing = [key for key in common if len({rows[key]["prediction"] for rows in answered.values()}) > 1]
-    chosen = [*differing, *(key for key in common if key not in set(differing))][:SIDE_BY_SIDE]
-    recipe = subject.runs[0].known_recipe
-    task = None if recipe is None else recipe.task
-    shown = [_show_row({group: rows[key] for group, rows in answered.items()}, task) for key in chosen]
-    note = f"{len(chosen)} of {len(common):,} rows that all runs have; predictions differ in {len(differing):,}."
-    return section(title, *shown, note=note)
+    parts = []
+    for split, evaluation in subject.single.evaluated.items():
+        classes = [one for one in evaluation.get("classes", []) if isinstance(one, Mapping)]
+        if classes:
+            parts.append(_show_class_scores(split, classes, evaluation.get("confusion")))
+        if calibration := inner(evaluation, "calibration"):
+            parts.append(_show_calibration(split, calibration))
+    return join(parts) if parts else None
 
 
-def _show_row(rows: Mapping[str, Mapping[str, Any]], task: TaskRecipe | None) -> Html:
-    first = next(iter(rows.values()))
-    reference = [element("b", "reference"), folded(_join_references(first)), ""]
-    judged = task if task is not None and task.name in _METRICS else None
-    lines = [
-        [group, folded(row["prediction"] or _EMPTY), "" if judged is None else _mark(is_correct(row, judged))]
-        for group, row in rows.items()
+def _show_class_scores(split: str, classes: Sequence[JsonRecord], confusion: Any) -> Html:
+    names = [str(one["label"]) for one in classes]
+    heads = ["class", "rows", "precision", "recall", "F1"]
+    figures_of = [
+        [f"{one['rows']:,}", *(_format_percent(number(one, name)) for name in ("precision", "recall", "f1"))]
+        for one in classes
     ]
-    compared = table(["run", "prediction", ""], [reference, *lines])
-    return element("div", folded(first["source"]), compared, class_="example")
+    rows: list[list[object]] = [[name, *cells] for name, cells in zip(names, figures_of, strict=True)]
+    if confusion:
+        heads.append("taken for")
+        rows = [[*row, _name_confused(place, names, confusion[place])] for place, row in enumerate(rows)]
+    shown = table(heads, rows[:_MOST_CLASSES])
+    more = f" The first {_MOST_CLASSES} of {len(rows)}." if len(rows) > _MOST_CLASSES else ""
+    matrix: list[Html] = []
+    if confusion and len(names) <= _MATRIX:
+        cells = [[name, *(f"{count:,}" for count in counts)] for name, counts in zip(names, confusion, strict=True)]
+        matrix = [element("h3", "Confusion matrix"), table(["reference", *names, classes_of.OTHER], cells)]
+    note = f"Of predictions with this label, precision are right; of rows with it, recall are found.{more}"
+    return section(f"Classes on {split}", shown, *matrix, note=note)
 
 
-def _mark(is_right: bool | None) -> Html:
-    return badge("correct", "good") if is_right else badge("incorrect", "bad")
+def _format_percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
 
 
-def _join_references(row: Mapping[str, Any]) -> str:
-    return " / ".join(dict.fromkeys(row["references"])) or _EMPTY
+def _name_confused(place: int, names: Sequence[str], counts: Sequence[int]) -> str:
+    others = [*names, classes_of.OTHER]
+    wrong = sorted(((count, others[at]) for at, count in enumerate(counts) if at != place and count), reverse=True)
+    return ", ".join(f"{name} {count:,}" for count, name in wrong[:_MOST_CONFUSED])
 
 
-def show_split(evaluation: Mapping[str, Any], task: TaskRecipe) -> Html:
-    everything = evaluation.get("predictions", [])
-    rows = everything[:SHOWN]
-    title = f"Predictions on {evaluation['split']}"
-    if not rows:
-        return section(title, note="The evaluation kept no predictions.")
-    note = f"The first {len(rows):,} of {len(everything):,}" if len(rows) < len(everything) else f"All {len(rows):,}"
-    if task.name not in _METRICS:
-        return section(title, *_open_some([(row, None) for row in rows]), note=f"{note}.")
-    checked = [(row, is_correct(row, task)) for row in rows]
-    wrong, right = [pair for pair in checked if not pair[1]], [pair for pair in checked if pair[1]]
-    samples = right[: max(OPENED // 2, OPENED - len(wrong))]
-    failures = wrong[: OPENED - len(samples)]
-    order = [*failures, *samples, *wrong[len(failures) :], *right[len(samples) :]]
-    kinds = (("all", "All", len(rows)), ("bad", "Incorrect", len(wrong)), ("good", "Correct", len(right)))
-    buttons = [
-        element("button", f"{word} {count}", type="button", data_show=kind, aria_pressed=str(kind == "all").lower())
-        for kind, word, count in kinds
+def _show_calibration(split: str, calibration: JsonRecord) -> Html:
+    rows = [
+        [
+            f"{one['low']:.2f} to {one['high']:.2f}",
+            f"{one['rows']:,}",
+            f"{one['confidence']:.3f}",
+            f"{one['right']:.3f}",
+        ]
+        for one in calibration["bins"]
     ]
-    filters = element("div", *buttons, class_="filter")
-    return section(title, filters, *_open_some(order), note=f"{note}, incorrect ones first.")
-
-
-def _open_some(checked: Sequence[tuple[Mapping[str, Any], bool | None]]) -> list[Html]:
-    first, others = checked[:OPENED], checked[OPENED:]
-    return [_table(first), *([disclosure(f"{len(others)} more", _table(others))] if others else [])]
-
-
-def is_correct(prediction: Mapping[str, Any], task: TaskRecipe) -> bool:
-    """Whether it equals a reference after the metric's own normalisation."""
-    metric, name = _METRICS[task.name]
-    found = score(
-        [metric],
-        [prediction["references"]],
-        [prediction["prediction"]],
-        language=task.language or "en",
-        labels=list(task.label_values) or None,
-        no_label=task.no_label,
+    note = (
+        f"Expected calibration error (ECE): {calibration['ece']:.1f}%. Where confidences can be trusted, the share of "
+        "correct rows is close to the mean confidence."
     )
-    return found.values.get(name) == 100
-
-
-def _table(checked: Sequence[tuple[Mapping[str, Any], bool | None]]) -> Html:
-    cells: list[list[object]] = [
-        [folded(row["source"]), folded(_join_references(row)), folded(row["prediction"] or _EMPTY)]
-        for row, _ in checked
-    ]
-    names = ["source", "reference", "prediction"]
-    if any(is_right is None for _, is_right in checked):
-        return table(names, cells, class_="predictions")
-    marked = [[_mark(right), *row] for (_, right), row in zip(checked, cells, strict=True)]
-    return table(["", *names], marked, class_="predictions judged")
+    shown = table(["confidence", "rows", "mean confidence", "share correct"], rows)
+    return section(f"Calibration on {split}", shown, note=note)
 
 
 _SHARES = (0.95, 0.99)

@@ -10,6 +10,8 @@ runs/demo-20260102-030405/
   ranks/                                           notes of processes that had to stop
   .lock                                            held by the process that writes
   evaluation-test.json                             scores and predictions, written by `seqfit evaluate`
+  feedback.jsonl  feedback-rejected.jsonl          ratings of served answers: rows to train on, and those without a
+                                                   right answer
   summary.html
   profile/summary.json                             written by `seqfit profile RUN`, next to its traces
   job.sbatch  submissions.jsonl  slurm-17.out      of a run submitted to Slurm: job file, job ids, logs
@@ -31,9 +33,12 @@ EVENTS = "events.jsonl"
 TELEMETRY = "telemetry.jsonl"
 SENSORS = "sensors.json"
 CHECKPOINT = "checkpoint"
+CHECKPOINT_METADATA = "seqfit.json"
 SNAPSHOTS = "snapshots"
 RANKS = "ranks"
 LOCK = ".lock"
+FEEDBACK = "feedback.jsonl"
+FEEDBACK_REJECTED = "feedback-rejected.jsonl"
 SUMMARY = "summary.html"
 JOB = "job.sbatch"
 SUBMISSIONS = "submissions.jsonl"

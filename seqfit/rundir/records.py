@@ -125,6 +125,7 @@ class EvaluationRecord:
     rows: int  # that were scored
     seconds: float  # that the evaluation took
     time: float  # Unix time at its end
+    intervals: dict[str, list[float]] = field(default_factory=dict)  # 95% confidence interval of scores: [low, high]
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +316,7 @@ class RecordsDroppedEvent:
 class FallbackEvent:
     kind: ClassVar[EventKind] = EventKind.FALLBACK
 
-    feature: Literal["batching", "generation", "trimming", "best-metric"]  # what it replaces
+    feature: Literal["batching", "generation", "trimming", "metric", "best-metric"]  # what it replaces
     used: str  # instead
     reason: str
 

@@ -26,6 +26,7 @@ from seqfit.evaluation import (
     spread_over_rows,
 )
 from seqfit.generation import Generated, generate_split
+from seqfit.metrics import own_score_names
 from seqfit.model import Checkpoint, GenerationMetadata
 from seqfit.rundir import RunWriter, explained_failures, files, records
 from seqfit.training.nonfinite import explain_nan
@@ -94,9 +95,20 @@ class Evaluator:
         if result.loss is not None and not math.isfinite(result.loss):
             raise TrainingFailed(*explain_nan(number, result.loss, self._setup.step.precision.name))
         record = records.EvaluationRecord(
-            number, "validation", result.loss, result.scores.values, result.rows, result.seconds, time.time()
+            number,
+            "validation",
+            result.loss,
+            result.scores.values,
+            result.rows,
+            result.seconds,
+            time.time(),
+            result.list_intervals(),
         )
         self._writer.evaluation(record)
+        for name in own_score_names(self._setup.metrics):
+            if name in result.scores.absent:
+                reason = result.scores.absent[name]
+                self._writer.event(records.FallbackEvent("metric", f"{name} is left out of this evaluation", reason))
         kept, improved = best.update(self._choose_score(best, result), result.loss)
         self._state.is_best = kept
         self._view.evaluation(record, best=kept)

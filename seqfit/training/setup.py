@@ -22,6 +22,7 @@ from seqfit.data import CostModel, Loader, PreparedData, Share, TokenizedSplit, 
 from seqfit.errors import RecipeError
 from seqfit.evaluation import choose_metrics
 from seqfit.generation import GenerationOptions, Generator, explain_fallback, set_start
+from seqfit.metrics import check_own_metrics
 from seqfit.model import (
     build_text_encoder,
     check_vocabulary,
@@ -132,6 +133,7 @@ def build_setup(
         torch.set_num_threads(resolved.strategy.threads)
     metrics, best = choose_metrics(task, resolved.recipe.eval)
     recipe, corpus, prediction = _plan(resolved, view, memory_limit_bytes, world, is_guessed=is_guessed)
+    _check_own_metrics(metrics, corpus.data)
     strategy = prediction.strategy
     precision = choose_precision(strategy, device, recipe.allow)
     random.seed(recipe.seed)
@@ -177,6 +179,11 @@ def build_setup(
         ],
     )
     return setup, loaded.data
+
+
+def _check_own_metrics(metrics: Sequence[str], data: PreparedData) -> None:
+    split = data.splits.get("validation", data.splits["train"])
+    check_own_metrics(metrics, [list(split.text(row).references) for row in range(min(3, len(split)))])
 
 
 def _plan(

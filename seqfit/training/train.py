@@ -19,6 +19,7 @@ from seqfit.data import PreparedData
 from seqfit.errors import OutOfMemory, PeerLost, SeqfitError, Stopped, TrainingFailed, format_error, is_out_of_memory
 from seqfit.hub import went_offline
 from seqfit.inspection import Data, Given, RecipeLike, read_given, summarise_splits
+from seqfit.own_functions import list_changes, list_functions, remember_function
 from seqfit.parallel import World, explain_peer_lost, is_peer_lost, join_world
 from seqfit.planning import calibrations
 from seqfit.recipe import dump_recipe
@@ -36,6 +37,7 @@ from seqfit.rundir import (
     summarise_steps,
 )
 from seqfit.strategy import dump_strategy
+from seqfit.tasks import build_task
 from seqfit.telemetry import SamplerProcess
 from seqfit.training.log import describe_step_work
 from seqfit.training.loop import TrainingRun, build_run, train_to_end
@@ -78,6 +80,7 @@ def train(
     progress: bool = True,
     view: TrainingView | None = None,
     is_guessed: bool = False,
+    metrics: Sequence[Callable[..., Any]] = (),
 ) -> Run:
     """Fine-tune as the recipe says; `out` is the run directory, by default runs/NAME-TIME, with `name` or the recipe's.
 
@@ -89,13 +92,14 @@ def train(
     the recipe's path names, or the newest of that name. `memory_limit_bytes` limits this process, on a CPU.
     It prints what `seqfit train` prints: a bar in a terminal, lines in a notebook or a log; with `progress=False`
     nothing. A `view` (seqfit.training.view) replaces that output.
+    `metrics` are functions of your own, in addition to the recipe's metrics (docs/evaluation.md).
     A recipe that `is_guessed` from the data gets task.max_source_tokens where its rows are too long for this machine.
     """
     view = view or (choose_training_view() if progress else SilentView())
     given = read_given(recipe, overrides, data=data, task=task, model=model)
     command = _Command(
         given,
-        _resolve_recipe(given, resume=resume),
+        _resolve_recipe(given, [remember_function(one) for one in metrics], resume=resume),
         name or given.name,
         None if out is None else Path(out),
         memory_limit_bytes,
@@ -128,10 +132,14 @@ class _Command:
     is_guessed: bool
 
 
-def _resolve_recipe(given: Given, *, resume: bool) -> Resolved:
+def _resolve_recipe(given: Given, own_metrics: Sequence[str], *, resume: bool) -> Resolved:
     if resume and not given.overrides and given.place is not None and (given.place / files.MANIFEST).is_file():
         return resolve_recipe(load_earlier_recipe(Run(given.place)))
     recipe, notes = load_noted_recipe(given.recipe, given.overrides)
+    if own_metrics:
+        named = [*(recipe.eval.metrics or build_task(recipe.task).default_metrics), *own_metrics]
+        evaluation = recipe.eval.model_copy(update={"metrics": list(dict.fromkeys(named))})
+        recipe = recipe.model_copy(update={"eval": evaluation})
     return resolve_recipe(recipe.with_absolute_paths(), notes)
 
 
@@ -187,6 +195,9 @@ def _continue(run: Run, command: _Command, view: TrainingView, world: World) -> 
         changed = None if snapshot is None else check_exact(run.path, snapshot, setup)
         if changed is not None:
             writer.event(EventKind.INEXACT_RESUME, changed)
+        functions = list_functions(resolved.recipe.functions)
+        for message in list_changes(run.manifest.get("own_functions", []), functions):
+            writer.event(records.DataEvent(message))
         begin = 0 if snapshot is None else snapshot.step
         found = find_smaller_micro_batches(run.events() if world.is_first else [], after=begin)
         splits = dict(world.broadcast(list(found.items())))
@@ -226,6 +237,7 @@ def _write_start(
         },
         prediction=asdict(before_the_first_step(setup.prediction)),
         guessed=list(guessed),
+        own_functions=list_functions(setup.recipe.functions),
     )
     for note in notes:
         writer.event(EventKind.RECIPE, note)

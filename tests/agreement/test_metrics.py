@@ -14,6 +14,8 @@ import sacrebleu
 from rouge_score.rouge_scorer import RougeScorer
 
 from seqfit.metrics import score
+from seqfit.metrics.classes import score_classes
+from seqfit.metrics.confidences import find_no_answer_threshold
 
 WORDS = ["the", "a", "cat", "Cats", "jumped", "jumping", "U.S.", "3,000", "it's", "on", "an", "mat!", "(x)", "café"]
 
@@ -23,33 +25,50 @@ def _texts(count: int, seed: int, shortest: int = 0) -> list[str]:
     return [" ".join(chance.choices(WORDS, k=chance.randint(shortest, 14))) for _ in range(count)]
 
 
+def _normalized(text: str) -> str:
+    text = "".join(char for char in text.lower() if char not in set(string.punctuation))
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+
+def _shared_f1(gold_words: list[str], said_words: list[str]) -> float:
+    same = sum((Counter(gold_words) & Counter(said_words)).values())
+    if same == 0:
+        return 0.0
+    precision, recall = 1.0 * same / len(said_words), 1.0 * same / len(gold_words)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def _official_v1(references: list[list[str]], predictions: list[str]) -> dict[str, float]:
+    """SQuAD's evaluate-v1.1: every ground truth counts, and two texts of which nothing is left have F1 0."""
+    exact, overlap = 0.0, 0.0
+    for golds, said in zip(references, predictions, strict=True):
+        exact += max(_normalized(said) == _normalized(gold) for gold in golds)
+        overlap += max(_shared_f1(_normalized(gold).split(), _normalized(said).split()) for gold in golds)
+    return {"em": 100.0 * exact / len(references), "f1": 100.0 * overlap / len(references)}
+
+
+def _v2_rows(references: list[list[str]], predictions: list[str]) -> tuple[list[float], list[float], list[bool]]:
+    """EM and F1 of each question by SQuAD's evaluate-v2.0, and whether it has an answer."""
+    exact, overlap = [], []
+    for golds, said in zip(references, predictions, strict=True):
+        kept = [gold for gold in golds if _normalized(gold)] or [""]
+        exact.append(max(float(_normalized(gold) == _normalized(said)) for gold in kept))
+        scores = []
+        for gold in kept:
+            gold_words, said_words = _normalized(gold).split(), _normalized(said).split()
+            is_empty = not gold_words or not said_words
+            scores.append(float(gold_words == said_words) if is_empty else _shared_f1(gold_words, said_words))
+        overlap.append(max(scores))
+    return exact, overlap, [golds != [""] for golds in references]
+
+
 def _official_squad(references: list[list[str]], predictions: list[str]) -> dict[str, float]:
     """SQuAD's evaluate-v2.0, step by step as that script goes."""
-
-    def normalized(text: str) -> str:
-        text = "".join(char for char in text.lower() if char not in set(string.punctuation))
-        return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
-
-    def f1(gold: str, said: str) -> float:
-        gold_words, said_words = normalized(gold).split(), normalized(said).split()
-        if not gold_words or not said_words:
-            return float(gold_words == said_words)
-        same = sum((Counter(gold_words) & Counter(said_words)).values())
-        if same == 0:
-            return 0.0
-        precision, recall = same / len(said_words), same / len(gold_words)
-        return 2 * precision * recall / (precision + recall)
-
-    exact, overlap, has_answer = [], [], []
-    for golds, said in zip(references, predictions, strict=True):
-        kept = [gold for gold in golds if normalized(gold)] or [""]
-        exact.append(max(float(normalized(gold) == normalized(said)) for gold in kept))
-        overlap.append(max(f1(gold, said) for gold in kept))
-        has_answer.append(golds != [""])
+    exact, overlap, has_answer = _v2_rows(references, predictions)
 
     def mean(values: list[float], kind: bool | None = None) -> float:
         chosen = [value for value, has in zip(values, has_answer, strict=True) if kind is None or has == kind]
-        return 100 * sum(chosen) / len(chosen)
+        return 100.0 * sum(chosen) / len(chosen)
 
     return {
         "em": mean(exact),
@@ -58,6 +77,96 @@ def _official_squad(references: list[list[str]], predictions: list[str]) -> dict
         "f1_answerable": mean(overlap, True),
         "em_unanswerable": mean(exact, False),
     }
+
+
+def _official_best_threshold(
+    predictions: list[str], scores: list[float], no_answer: list[float], has_answer: list[bool]
+) -> tuple[float, float]:
+    """evaluate-v2.0's search: everything unanswered, then one question after the other by its probability."""
+    current = float(sum(1 for has in has_answer if not has))
+    best, threshold = current, 0.0
+    for row in sorted(range(len(scores)), key=lambda number: no_answer[number]):
+        of_no_answer = -1 if predictions[row] else 0
+        current += scores[row] if has_answer[row] else of_no_answer
+        if current > best:
+            best, threshold = current, no_answer[row]
+    return 100.0 * best / len(scores), threshold
+
+
+def _generated_answers(rows: int, *, with_unanswerable: bool) -> tuple[list[list[str]], list[str]]:
+    """Articles, punctuation, case, several references, references of which nothing is left, empty answers."""
+    chance = random.Random(rows + with_unanswerable)
+    pieces = [
+        *WORDS,
+        "The",
+        "AN",
+        "a",
+        "?",
+        "...",
+        "U.S.A.",
+        "1,000",
+        "'s",
+        "theatre",
+        "¿qué",
+        "naïve",
+        "–",
+        "New",
+        "York",
+    ]
+
+    def text(longest: int) -> str:
+        return " ".join(chance.choices(pieces, k=chance.randint(1, longest)))
+
+    references, predictions = [], []
+    for _ in range(rows):
+        golds = [text(5) for _ in range(chance.randint(1, 4))]
+        if with_unanswerable and chance.random() < 0.4:
+            golds = [""]
+        gold = chance.choice(golds)
+        kinds = [
+            gold,
+            f"the {gold}.",
+            gold.upper(),
+            gold[: len(gold) // 2],
+            text(6),
+            "",
+            f"({gold})",
+            "a",
+            f"{gold} {gold}",
+        ]
+        references.append(golds)
+        predictions.append(chance.choice(kinds))
+    return references, predictions
+
+
+def test_squad_v1_equals_the_official_script_to_the_last_digit_on_5000_predictions() -> None:
+    references, predictions = _generated_answers(5000, with_unanswerable=False)
+    scores = score(["squad"], references, predictions)
+    assert scores.values == pytest.approx(_official_v1(references, predictions), rel=1e-15)
+    assert scores.signatures["squad"].endswith("rules:v1.1")
+    nothing_left = [not _normalized(gold) for golds in references for gold in golds]
+    assert sum(nothing_left) > 100  # otherwise both scripts would agree
+
+
+def test_squad_v2_equals_the_official_script_to_the_last_digit_on_5000_predictions() -> None:
+    references, predictions = _generated_answers(5000, with_unanswerable=True)
+    scores = score(["squad"], references, predictions)
+    assert scores.values == pytest.approx(_official_squad(references, predictions), rel=1e-15)
+    assert scores.signatures["squad"].endswith("rules:v2.0")
+    assert scores.values["em"] != _official_v1(references, predictions)["em"]
+
+
+@pytest.mark.parametrize("measure", ["em", "f1"])
+def test_the_no_answer_threshold_is_that_of_the_official_script(measure: str) -> None:
+    references, predictions = _generated_answers(5000, with_unanswerable=True)
+    exact, overlap, has_answer = _v2_rows(references, predictions)
+    scores = exact if measure == "em" else overlap
+    chance = random.Random(9)
+    no_answer = [round(chance.random() * (0.7 if has else 1.0), 2) for has in has_answer]  # with ties
+    best, threshold = _official_best_threshold(predictions, scores, no_answer, has_answer)
+    found = find_no_answer_threshold(scores, [bool(said) for said in predictions], has_answer, no_answer)
+    assert (found.score, found.threshold) == (pytest.approx(best, rel=1e-15), threshold)
+    assert best > 100.0 * has_answer.count(False) / len(scores)  # of leaving all unanswered
 
 
 def test_squad_equals_the_official_script_on_real_questions(shared_data: Path) -> None:
@@ -134,3 +243,17 @@ def test_accuracy_and_macro_f1_equal_scikit_learn() -> None:
     values = score(["accuracy", "macro_f1"], [[word] for word in wanted], said, labels=labels).values
     assert values["accuracy"] == pytest.approx(100 * sklearn.accuracy_score(wanted, said))
     assert values["macro_f1"] == pytest.approx(100 * sklearn.f1_score(wanted, said, labels=labels[:3], average="macro"))
+
+
+def test_precision_recall_f1_and_confusion_of_classes_equal_scikit_learn() -> None:
+    sklearn = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
+    chance = random.Random(11)
+    labels = ["World", "Sports", "Business"]
+    wanted, said = chance.choices(labels, k=200), chance.choices([*labels, "nonsense"], k=200)
+    report = score_classes([[word] for word in wanted], [word.upper() for word in said], labels)
+    expected = sklearn.precision_recall_fscore_support(wanted, said, labels=labels)
+    found = [(one.precision, one.recall, one.f1, one.rows) for one in report.classes]
+    for one, (precision, recall, f1, rows) in zip(found, zip(*expected, strict=True), strict=True):
+        assert one == pytest.approx((100 * precision, 100 * recall, 100 * f1, rows))
+    matrix = sklearn.confusion_matrix(wanted, said, labels=[*labels, "nonsense"])
+    assert report.confusion == matrix[:3].tolist()

@@ -19,6 +19,9 @@ PLANS: dict[str, tuple[list[str], str]] = {
         ["bert-base-uncased", "--gpu", "t4", "--source-tokens", "5000"],
         "has positions for 512 tokens",
     ),
+    "a page that can't be written": (["t5-base", "--gpu", "t4", "--html", "/nowhere/plan.html"], "not a folder"),
+    "a change that is none": (["t5-base", "--gpu", "t4", "--what-if", "nonsense"], "field=value"),
+    "a change to nothing": (["t5-base", "--gpu", "t4", "--what-if", "strategy.recompute=banana"], "banana"),
     "no length": (["t5-base", "--gpu", "t4", "--source-tokens", "0"], "at least one token"),
 }
 FILES: dict[str, tuple[str | bytes | None, str]] = {

@@ -13,7 +13,20 @@ RECIPES = ("validate", "show", "profile", "scale", "compare", "prefetch", "submi
 DATA = ("data", "train", "plan")
 RUNS = ("evaluate", "predict", "report", "status", "logs", "cancel")
 # track takes runs, and needs --to
-NO_SUCH_WORD = {"new", "ls", "cp", "schema", "doctor", "trim", "convert", "track", "calibration"}
+NO_SUCH_WORD = {
+    "new",
+    "audit",
+    "export",
+    "study",
+    "ls",
+    "cp",
+    "schema",
+    "doctor",
+    "trim",
+    "convert",
+    "track",
+    "calibration",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +53,7 @@ def refuse(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_data_file_is_no_recipe(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     error = refuse([command, "my.csv"], capsys)
     assert f"'my.csv' is a data file. seqfit {command} takes" in error
-    assert "seqfit data my.csv --model MODEL --write-recipe mine.yaml" in error
+    assert "seqfit new my.csv --out mine.yaml" in error
 
 
 @pytest.mark.parametrize("command", [*RECIPES, "data", "train"])

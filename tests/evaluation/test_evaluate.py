@@ -63,6 +63,48 @@ def test_one_json_file_has_checkpoint_metrics_and_predictions(run: seqfit.Run) -
     assert run.evaluations()[-1]["split"] == "validation"
 
 
+def test_scores_have_confidence_intervals_in_file_and_records(run: seqfit.Run) -> None:
+    report = seqfit.evaluate(run)
+    for name in ("em", "f1"):
+        low, high = report["intervals"][name]
+        assert low <= report["metrics"][name] <= high
+    assert set(report["intervals_by_source"]) == {"easy", "hard"}
+    assert run.evaluations()[-1]["intervals"] == report["intervals"]
+    during = next(record for record in run.evaluations() if record["split"] == "validation")
+    assert set(during["intervals"]) == set(during["scores"])
+    own = report["predictions"][0]["scores"]
+    assert own["em"] in (0.0, 100.0)
+    assert all(0 < row["confidence"] <= 1 for row in report["predictions"])
+    assert sum(one["rows"] for one in report["calibration"]["bins"]) == report["rows"]
+
+
+def test_a_classifier_has_classes_a_confusion_matrix_and_calibration(
+    tmp_path: Path, tiny_model: Callable[[str], Path]
+) -> None:
+    lines = [f"{'good' if n % 3 else 'bad'},w{3 + n % 9} w{4 + n % 5}" for n in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(["label,text", *lines]))
+    recipe = {
+        "model": {"path": str(tiny_model("bert")), "kind": "classifier"},
+        "task": {"name": "classify", "source": "{text}", "target": "{label}", "labels": ["bad", "good"]},
+        "data": {"path": str(tmp_path / "rows.csv")},
+        "train": {"steps": 2, "batch_examples": 8},
+    }
+    report = seqfit.evaluate(seqfit.train(recipe, out=tmp_path / "run", progress=False))
+    assert [one["label"] for one in report["classes"]] == ["bad", "good"]
+    assert sum(map(sum, report["confusion"])) == report["rows"]
+    assert all(row["confidence"] >= 0.5 for row in report["predictions"])
+    assert 0 <= report["calibration"]["ece"] <= 100
+
+
+def test_a_run_paired_with_itself_does_not_differ_and_is_evaluated_once(run: seqfit.Run) -> None:
+    (run.path / "evaluation-validation.json").unlink(missing_ok=True)
+    found = seqfit.evaluate_pair(run, run.path, "validation")
+    assert (found.rows, found.left_out, found.better_rows) == (12, 0, 0)
+    written = (run.path / "evaluation-validation.json").stat().st_mtime_ns
+    assert seqfit.evaluate_pair(run, run, "validation") == found
+    assert (run.path / "evaluation-validation.json").stat().st_mtime_ns == written
+
+
 def test_before_scores_the_model_that_training_started_from(run: seqfit.Run) -> None:
     before, after = seqfit.evaluate(run, before=True), seqfit.evaluate(run)
     assert before["step"] == 0

@@ -63,6 +63,7 @@ SUBSTITUTIONS = (
         rf"\1 bert-agnews model.path={{minilm}} data.path={{ag_news}} {_SIX_STEPS}",
     ),
     Substitution("docs/coming-from-trainer.md", r"train t5-summarize(.*) --out \S+", r"show t5-summarize\1"),
+    Substitution("docs/serving.md", r" --port 8000", ""),  # another program may have it
     # The reader's own script.
     Substitution("docs/profiling.md", r"^from torch", "exec(open('{trainer_script}').read())\nfrom torch"),
     # Long runs.
@@ -125,6 +126,7 @@ EXPECTED = (
         leaves=("runs/demo/evaluation-test.json",),
     ),
     Expected("README.md", r"^seqfit predict", prints=r"(?m)^Maseru$"),
+    Expected("README.md", r"^seqfit serve", until=r"API: http://127\.0\.0\.1:\d+/docs"),
     Expected("README.md", r"^seqfit compare", prints=r"recompute", leaves=("comparisons/*/report.html",)),
     Expected("README.md", r"^seqfit data", prints=r"to train: +seqfit train --data my.csv --task qa"),
     Expected("README.md", r"^seqfit train .*--data", prints=r"guessed: ", leaves=("runs/my-*/summary.html",)),
@@ -153,6 +155,10 @@ EXPECTED = (
     Expected("docs/parallel.md", r"zero3", prints=r"deepspeed", exit_code=2),
     Expected("docs/parallel.md", r"^(seqfit|torchrun|srun|accelerate).* train ((?!zero3).)*$", prints=r"step 4/4"),
     Expected("docs/parallel.md", r"--out report", leaves=("report/scaling.json", "report/scaling.md")),
+    Expected("docs/evaluation.md", r"evaluate runs/demo", prints=r"95% CI"),
+    Expected("docs/evaluation.md", r"evaluate runs/a runs/b", prints=r"the difference is not significant: f1 0\.00"),
+    Expected("docs/evaluation.md", r"my_metrics.py", prints=r"fuzzy_match", leaves=("runs/fuzzy/summary.html",)),
+    Expected("docs/evaluation.md", r"prep.py", prints=r"step 4/4"),
     Expected("docs/guide.md", r"^seqfit data my.csv$", prints=r"to train: +seqfit train --data my.csv --task qa"),
     Expected("docs/guide.md", r"--html", prints=r"source tokens", leaves=("my.html",)),
     Expected("docs/guide.md", r"--write-recipe", leaves=("first.yaml",)),
@@ -179,6 +185,7 @@ EXPECTED = (
     Expected("docs/reports.md", r"--figures", leaves=("figures/*.svg", "figures/*.png", "figures/*.pdf")),
     Expected("docs/reports.md", r"--watch", until=r"http://127\.0\.0\.1:\d+"),
     Expected("docs/reports.md", r"report runs/demo +#", leaves=("runs/demo/summary.html",)),
+    Expected("docs/serving.md", r"^seqfit serve", until=r"API: http://127\.0\.0\.1:\d+/docs"),
     Expected("docs/strategies.md", r"^seqfit train", prints=r"step 4/4"),
     Expected("docs/tracking.md", r"tensorboard", leaves=("tensorboard/seqfit/*/events*",)),
     Expected("docs/trimming.md", r"^seqfit trim", leaves=("mt5-es/config.json",)),

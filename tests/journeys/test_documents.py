@@ -138,9 +138,21 @@ def _prepare_reliability(person: Person, belongings: dict[str, str]) -> None:
             going.wait()
 
 
-def _prepare_reports(person: Person, belongings: dict[str, str]) -> None:
+def _prepare_evaluation(person: Person, belongings: dict[str, str]) -> None:
     for name in ("a", "b"):
         copy_run(person.folder / "runs" / "demo", person.folder / "runs" / name)
+    for block in read_blocks((ROOT / "docs" / "evaluation.md").read_text()):
+        if block.language == "python" and block.lines[0].startswith("# "):  # a file
+            (person.folder / block.lines[0].removeprefix("# ")).write_text("\n".join(block.lines) + "\n")
+
+
+def _prepare_serving(person: Person, belongings: dict[str, str]) -> None:
+    for name in ("a", "b"):
+        copy_run(person.folder / "runs" / "demo", person.folder / "runs" / name)
+
+
+def _prepare_reports(person: Person, belongings: dict[str, str]) -> None:
+    _prepare_serving(person, belongings)
     few = "--steps 3 --warm-up 1 --repeats 1"
     person.types(f"seqfit compare mine.yaml --strategies baseline {few} --out comparisons/bert-agnews-20260102")
 
@@ -168,11 +180,13 @@ PREPARATIONS: dict[str, Prepare] = {
     "README.md": _prepare_readme,
     "docs/cluster.md": _prepare_cluster,
     "docs/comparing.md": _prepare_comparing,
+    "docs/evaluation.md": _prepare_evaluation,
     "docs/guide.md": _prepare_guide,
     "docs/parallel.md": _prepare_parallel,
     "docs/planning.md": _prepare_planning,
     "docs/reliability.md": _prepare_reliability,
     "docs/reports.md": _prepare_reports,
+    "docs/serving.md": _prepare_serving,
     "docs/studies.md": _prepare_studies,
     "docs/trimming.md": _prepare_trimming,
 }

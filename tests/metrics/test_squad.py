@@ -91,6 +91,6 @@ def test_spanish_articles_and_accents_do_not_count_against_an_answer() -> None:
 
 def test_the_signature_says_how_answers_were_normalised() -> None:
     pairs = ([["x"]], ["x"])
-    assert score_squad(Pairs(*pairs)).signatures["squad"] == "squad|lang:en|norm:evaluate-v2.0"
+    assert score_squad(Pairs(*pairs)).signatures["squad"] == "squad|lang:en|norm:evaluate|rules:v1.1"
     assert "accents:folded" in score_squad(Pairs(*pairs, language="es")).signatures["squad"]
     assert "articles:kept" in score_squad(Pairs(*pairs, language="de")).signatures["squad"]

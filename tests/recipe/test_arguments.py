@@ -94,7 +94,7 @@ def test_what_is_nearby_is_suggested() -> None:
 
 
 MISFITS: dict[tuple[str, str, tuple[ArgumentKind, ...]], str] = {
-    ("my.csv", "validate", RECIPES): "seqfit data my.csv --model MODEL --write-recipe mine.yaml",
+    ("my.csv", "validate", RECIPES): "seqfit new my.csv --out mine.yaml",
     ("my.csv", "evaluate", ("run",)): "seqfit evaluate RUN --data my.csv",
     ("my.csv", "predict", ("run", "model")): "seqfit predict RUN --file my.csv",
     ("my.csv", "report", ("run", "comparison", "folder")): "Give a run directory",

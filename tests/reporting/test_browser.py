@@ -405,3 +405,44 @@ def test_a_watched_page_goes_on_after_a_drawing_that_failed(
         expect(page.locator(".live")).to_have_text("live")
         steps = (run / files.STEPS).read_text("utf-8").splitlines()
         assert last_step(page) == json.loads(steps[-1])["step"]
+
+
+def test_rows_are_filtered_searched_grouped_and_sorted_with_the_keyboard(
+    make_run: Callable[[Path], Path], tmp_path: Path, open_tab: OpenTab
+) -> None:
+    run = make_run(tmp_path / "run")
+    path = run / files.evaluation("test")
+    evaluation = json.loads(path.read_text("utf-8"))
+    for place, row in enumerate(evaluation["predictions"]):
+        row["confidence"] = place / 100
+        row["prediction"] = row["prediction"].replace("otra ciudad", "Ciudad otra")
+        row["source"] = ("¿Quién? " if place % 2 else "¿Dónde? ") + row["source"].replace("¿Cuál", "Cuál")
+    path.write_text(json.dumps(evaluation), "utf-8")
+    tab = open_tab(report(run, tmp_path / "page.html").as_uri(), viewport={"width": 390, "height": 844})
+    page = tab.page
+    rows, status = page.locator(".answer:visible"), page.locator(".analysis .status")
+    expect(rows).to_have_count(10)
+    expect(status).to_have_text("10 of 61")
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
+    page.get_by_label("Search in the rows").focus()
+    page.keyboard.type("País 41?")
+    expect(rows).to_have_count(1)
+    expect(status).to_have_text("1 of 1")
+    for _ in range(len("País 41?")):
+        page.keyboard.press("Backspace")
+    page.keyboard.press("Tab")  # to the order
+    expect(page.get_by_label("Order of the rows")).to_be_focused()
+    page.get_by_label("Order of the rows").select_option("sure")
+    expect(rows.first).to_contain_text("confidence 0.60")
+    page.get_by_label("Group of rows").select_option("question: quién")
+    expect(status).to_have_text("10 of 30")
+    expect(rows.first).to_contain_text("Quién")
+    page.get_by_role("button", name="Show more").focus()
+    page.keyboard.press("Enter")
+    expect(status).to_have_text("30 of 30")
+    expect(page.locator(".answer:visible").nth(10)).to_be_focused()
+    page.get_by_role("button", name="Incorrect").focus()
+    page.keyboard.press("Enter")
+    expect(rows.locator(".badge.good")).to_have_count(0)
+    assert page.locator(".answer:visible del").count() > 0
+    assert tab.said == []

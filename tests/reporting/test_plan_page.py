@@ -39,7 +39,7 @@ def answer() -> PlanReport:
 
 
 def test_the_page_says_what_was_chosen_and_what_was_not(answer: PlanReport, tmp_path: Path) -> None:
-    page = write_plan_page(answer, tmp_path / "plan.html").read_text("utf-8")
+    page = write_plan_page([answer], tmp_path / "plan.html").read_text("utf-8")
     for said in ("Plan for RTX 3090", "6.0 GiB", "250 ms", "activations &lt;of&gt; linear layers", "encoder blocks"):
         assert said in page
     for said in ("misses by 2 GiB", "bitsandbytes is not installed", "<td>best</td>"):
@@ -48,7 +48,7 @@ def test_the_page_says_what_was_chosen_and_what_was_not(answer: PlanReport, tmp_
 
 def test_where_nothing_fits_the_page_says_by_how_much(answer: PlanReport, tmp_path: Path) -> None:
     none = replace(answer, chosen=None, peak=None, capacity_bytes=4 * GIB)
-    assert "misses by 2.0 GiB" in write_plan_page(none, tmp_path / "plan.html").read_text("utf-8")
+    assert "misses by 2.0 GiB" in write_plan_page([none], tmp_path / "plan.html").read_text("utf-8")
 
 
 def test_memory_along_a_step_is_stacked_in_the_colours_of_the_page() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.recipe.schema import TaskRecipe
-from seqfit.reporting.scores import SHOWN, SIDE_BY_SIDE, is_correct, show_predictions, show_split
+from seqfit.reporting.predictions import SHOWN, SIDE_BY_SIDE, is_correct, show_difference, show_predictions, show_split
 from seqfit.reporting.subject import read_report_subject
 from seqfit.rundir import files
 
@@ -36,27 +36,55 @@ def test_incorrect_ones_come_first_and_can_be_filtered() -> None:
     assert 'data-show="bad"' in shown
 
 
-def test_ten_answers_are_open_wrong_and_right_ones_and_the_others_folded() -> None:
-    rows = [_row("right", "right")] * 20 + [_row("wrong", "other")] * 20
+def test_ten_rows_are_open_the_worst_first_and_the_others_a_click_away() -> None:
+    rows = [_row("right", "right")] * 20 + [_row("wrong", "other")] * 8
     shown = show_split({"split": "test", "predictions": rows}, QA)
-    opened = shown[: shown.index("30 more")]
-    assert (opened.count("badge bad"), opened.count("badge good")) == (5, 5)
-    assert (shown.count("badge bad"), shown.count("badge good")) == (20, 20)
-    few = show_split({"split": "test", "predictions": rows[:19] + rows[-1:]}, QA)
-    assert few[: few.index("10 more")].count("badge good") == 9
+    articles = shown.split("<article")[1:]
+    assert ["hidden" in one.split(">")[0] for one in articles] == [False] * 10 + [True] * 18
+    assert ["badge bad" in one for one in articles] == [True] * 8 + [False] * 20
+    assert "10 of 28" in shown
+    assert "Show more" in shown
 
 
-def test_only_the_first_are_shown_and_the_page_says_so() -> None:
-    rows = [_row("x", "x")] * (SHOWN + 10)
+def test_a_large_evaluation_shows_its_worst_rows_and_some_others_and_says_so() -> None:
+    rows = [_row("x", "x")] * (2 * SHOWN) + [_row("wrong", "x")] * 30
     shown = show_split({"split": "test", "predictions": rows}, QA)
-    assert f"The first {SHOWN} of {SHOWN + 10}" in shown
-    assert shown.count("badge good") == SHOWN
+    assert f"{SHOWN:,} of {len(rows):,} rows: the worst ones" in shown
+    assert shown.count("badge bad") == 30
+    assert shown.count("badge good") == SHOWN - 30
+    long = [row | {"source": "x" * 20_000} for row in rows]
+    assert len(show_split({"split": "test", "predictions": long}, QA)) < 4_000_000
+
+
+def test_rows_carry_what_they_are_sorted_and_filtered_by() -> None:
+    rows = [
+        _row("Ada", "Ada") | {"confidence": 0.9, "scores": {"f1": 100.0, "em": 100.0}},
+        _row("Ada L", "Ada B") | {"confidence": 0.4, "scores": {"f1": 50.0, "em": 0.0}, "source": "when was it " * 30},
+        _row("Bob", "Ada") | {"confidence": 0.8, "scores": {"f1": 0.0, "em": 0.0}},
+    ] * 5
+    shown = show_split({"split": "test", "predictions": rows}, QA)
+    assert [line.split('"')[0] for line in shown.split('data-order="')[1:]][:6] == ["2", "5", "8", "11", "14", "1"]
+    assert 'data-kind="bad" data-goodness="50" data-order="1" data-length="90" data-confidence="0.4"' in shown
+    assert "question: when (5)" in shown
+    assert "F1 50.00 · confidence 0.40" in shown
+
+
+def test_a_prediction_is_marked_where_it_differs_from_the_closest_reference() -> None:
+    shown = show_difference("the quick red fox", ["no", "the quick brown fox"])
+    assert shown == '<span class="text">the quick <del>brown</del><ins>red</ins> fox</span>'
+    assert show_difference("Ada", ["Ada", "x"]) == '<span class="text">Ada</span>'
+    assert show_difference("<b>", [""]) == '<span class="text">&lt;b&gt;</span>'
+    assert "&lt;script&gt;" in show_difference("<script> a", ["a"]).replace("<ins>", "").replace("</ins>", "").replace(
+        "&lt;</ins>", "&lt;"
+    )
+    assert "<script" not in show_difference("<script> a", ["<script> b"])
 
 
 def test_a_summary_is_neither_right_nor_wrong() -> None:
     task = TaskRecipe(name="summarize", source="{q}", target="{a}")
     shown = show_split({"split": "test", "predictions": [_row("short", "a", "b")]}, task)
     assert "badge" not in shown
+    assert "data-show" not in shown
     assert "a / b" in shown
 
 

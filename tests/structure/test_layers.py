@@ -18,7 +18,7 @@ PACKAGE = Path(seqfit.__file__).parent
 LAYERS = (
     ("errors", "units", "yaml_text", "doors"),
     ("system",),
-    ("hub", "model_configs", "paths", "processes", "progress", "tables"),
+    ("hub", "model_configs", "own_functions", "paths", "processes", "progress", "tables"),
     ("cache",),
     ("recipe",),
     ("strategy", "hardware", "rundir"),
@@ -33,7 +33,8 @@ LAYERS = (
     ("training",),
     ("launch", "profiling", "export"),
     ("scaling", "comparison"),
-    ("reporting", "serving", "tracking"),
+    ("reporting", "tracking"),
+    ("serving",),
     ("studies", "doctor", "selftest"),
     ("cli",),
     ("__main__",),

@@ -3,7 +3,7 @@
 // chosen axes stay as the reader left them.
 "use strict";
 
-const READERS_OWN = ["open", "hidden", "aria-pressed"]; // attributes that clicks change, not the server
+const READERS_OWN = ["open", "hidden", "aria-pressed", "data-shown"]; // attributes that clicks change, not the server
 const main = document.querySelector("main");
 const state = document.createElement("span");
 let work = Promise.resolve(); // one update after the other
@@ -77,7 +77,7 @@ async function refresh(version) {
   holder.innerHTML = parts.html;
   updateChildren(main, holder.content);
   document.title = parts.title;
-  main.querySelectorAll(".filter").forEach(filterRows);
+  main.querySelectorAll(".analysis").forEach((analysis) => arrange(analysis, false));
   await drawAll();
   main.dataset.version = parts.version;
   say("live"); // also after an update that failed

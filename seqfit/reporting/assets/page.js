@@ -2,12 +2,39 @@
 // One listener serves them all, so parts that are exchanged while the page is watched need nothing.
 "use strict";
 
-// The rows that the pressed button of a table asks for: "all", or those with a badge of its kind.
-function filterRows(group) {
-  const kind = group.querySelector('[aria-pressed="true"]').dataset.show;
-  for (const row of group.parentElement.querySelectorAll("tbody tr")) {
-    row.hidden = kind !== "all" && row.querySelector(".badge." + kind) === null;
-  }
+const SHOWN_ROWS = 10, MORE_ROWS = 20;
+const ORDERS = {
+  worst: (row) => Number(row.dataset.goodness),
+  best: (row) => -Number(row.dataset.goodness),
+  order: (row) => Number(row.dataset.order),
+  long: (row) => -Number(row.dataset.length),
+  short: (row) => Number(row.dataset.length),
+  sure: (row) => -Number(row.dataset.confidence),
+  unsure: (row) => Number(row.dataset.confidence),
+};
+
+// The rows of an error analysis that its controls ask for, in their order, as many as were asked for.
+function arrange(analysis, isNew) {
+  const chosen = (name) => analysis.querySelector(name);
+  const kind = chosen('.filter [aria-pressed="true"]')?.dataset.show ?? "all";
+  const words = chosen(".search").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const group = chosen(".group")?.value ?? "";
+  const list = chosen(".answers");
+  const key = ORDERS[chosen(".sort").value];
+  const rows = [...list.children].sort((a, b) => key(a) - key(b) || a.dataset.order - b.dataset.order);
+  list.append(...rows);
+  const found = rows.filter(
+    (row) =>
+      (kind === "all" || row.dataset.kind === kind) &&
+      (group === "" || (row.dataset.groups ?? "").split("|").includes(group)) &&
+      words.every((word) => row.textContent.toLowerCase().includes(word)),
+  );
+  if (isNew) analysis.dataset.shown = SHOWN_ROWS;
+  const count = Math.min(found.length, Number(analysis.dataset.shown ?? SHOWN_ROWS));
+  const shown = new Set(found.slice(0, count));
+  for (const row of rows) row.hidden = !shown.has(row);
+  chosen(".status").textContent = count + " of " + found.length.toLocaleString("en");
+  chosen(".more-answers").hidden = count === found.length;
 }
 
 function press(button) {
@@ -36,9 +63,24 @@ document.addEventListener("click", (event) => {
   if (button.matches(".copy-button")) copy(button);
   if (button.matches(".filter button")) {
     press(button);
-    filterRows(button.parentElement);
+    arrange(button.closest(".analysis"), true);
+  }
+  if (button.matches(".more-answers")) {
+    const analysis = button.closest(".analysis"), before = analysis.querySelectorAll(".answer:not([hidden])").length;
+    analysis.dataset.shown = before + MORE_ROWS;
+    arrange(analysis, false);
+    const next = analysis.querySelectorAll(".answer:not([hidden])")[before]; // the keyboard goes on there
+    next.tabIndex = -1;
+    next.focus();
   }
 });
+
+for (const kind of ["input", "change"]) {
+  document.addEventListener(kind, (event) => {
+    const analysis = event.target.closest(".analysis");
+    if (analysis !== null) arrange(analysis, true);
+  });
+}
 
 // On paper nobody can unfold anything.
 window.addEventListener("beforeprint", () => {
