@@ -23,7 +23,6 @@ from seqfit.planning.step_model import StepModel
 from seqfit.planning.target import find_target
 from seqfit.recipe import load_recipe
 from seqfit.reporting.plan_page import write_plan_page
-from seqfit.reporting.plan_sliders import show_sliders
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -58,7 +57,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
     reports = plan_for_gpus(given, GPUS, page_model=model, **LENGTHS)
     pages = [folder / name for name in ("plan.html", "steps.html")]
     for page, shown in zip(pages, (model, model | {"evaluations": []}), strict=True):
-        write_plan_page(reports, page, show_sliders(shown, "seqfit plan MODEL", price=1.2))
+        write_plan_page(reports, page, shown, command="seqfit plan MODEL", price=1.2)
     return Planned(given, model, reports, *pages)
 
 
