@@ -192,11 +192,11 @@ def test_on_a_phone_in_the_dark_by_keys_and_without_a_network(
 ) -> None:
     tab = open_sliders(planned.page, viewport={"width": 390, "height": 844}, color_scheme="dark")
     page = tab.page
-    before = page.locator("#sliders .answer").text_content()
+    before = page.locator("#sliders .planned").text_content()
     page.locator('[name="batch-slider"]').focus()
     for _ in range(12):
         page.keyboard.press("ArrowRight")
-    page.wait_for_function("before => document.querySelector('#sliders .answer').textContent !== before", arg=before)
+    page.wait_for_function("before => document.querySelector('#sliders .planned').textContent !== before", arg=before)
     assert int(page.locator('[name="batch"]').input_value()) > planned.model["start"]["batch"]
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
     assert page.locator("#sliders path.memory").count() >= 2
