@@ -76,7 +76,8 @@ quick:
 `prediction:` adds predictions of published Trainer runs (hardware, lengths, and how the script ran); the studies in
 `seqfit/studies/library` are examples.
 
-The rest of this page is made by `benchmarks/studies/write_document.py` from studies that were run.
+The rest of this page is made by `benchmarks/studies/write_document.py` from studies that were run, on a machine that
+did other work meanwhile: measured times say little there, memory, losses and scores do not depend on it.
 """
 
 

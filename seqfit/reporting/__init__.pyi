@@ -1,6 +1,5 @@
 from seqfit.reporting import charts as charts
 from seqfit.reporting import html as html
-from seqfit.reporting.audit_page import show_audit as show_audit
 from seqfit.reporting.audit_page import write_audit_page as write_audit_page
 from seqfit.reporting.data_page import write_data_page as write_data_page
 from seqfit.reporting.live import watch as watch

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from seqfit.comparison import prepare_comparison, prepare_repeats, records, run_comparison
-from seqfit.errors import RecipeError, RunError
+from seqfit.errors import RecipeError, RunError, Stopped
 from seqfit.launch import Resources, Site, Submitted
 from seqfit.recipe import report_mistakes
 from seqfit.rundir import explained_failures, files, mask_text, write_json, write_text
@@ -129,7 +129,11 @@ def run_study(prepared: PreparedStudy, log: StudyLog = print) -> StudyResult:
         if prepared.found is not None:
             for note in prepared.found.notes:
                 log(f"note: {note}")
-            comparison = run_comparison(prepare_measured(prepared))
+            try:
+                comparison = run_comparison(prepare_measured(prepared))
+            except (KeyboardInterrupt, Stopped):
+                log(f"stopped; the same command goes on where it was: {prepared.command}")
+                raise
         facts = _measure_more(prepared, log)
         result = assemble_study(study, prepared.mode, prepared.found, predicted, comparison, facts, prepared.command)
         write_study_result(result, folder)
