@@ -5,7 +5,7 @@ from seqfit.errors import SeqfitError as SeqfitError
 from seqfit.evaluation.evaluate import evaluate as evaluate
 from seqfit.evaluation.evaluate import predict as predict
 from seqfit.evaluation.paired import evaluate_pair as evaluate_pair
-from seqfit.export.export import export_model as export_model
+from seqfit.export.export import export_run as export_run
 from seqfit.inspection.data import describe_data as describe_data
 from seqfit.inspection.guess import guess_recipe as guess_recipe
 from seqfit.planning.plan import plan as plan

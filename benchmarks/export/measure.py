@@ -17,13 +17,15 @@ from pathlib import Path
 
 from seqfit.units import format_bytes
 
+HERE = Path(__file__).parent
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 ROWS = 200
 FORMS = (("hf", "fp32"), ("ct2", "fp32"), ("ct2", "int8"), ("onnx", "fp32"))
 _EXPORT = """
 import json, sys
-from seqfit.export import export_model
+from seqfit.export import export_run
 run, to, precision, out, data, rows = sys.argv[1:]
-report = export_model(run, to, precision=precision, out=out, data=data or None, rows=int(rows))
+report = export_run(run, to, precision=precision, out=out, data=data or None, rows=int(rows))
 print(json.dumps(report.to_json()))
 """
 
@@ -31,9 +33,13 @@ print(json.dumps(report.to_json()))
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--demo", type=Path, help="a run of `seqfit train demo`; without it only the random models")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "exports.jsonl")
+    parser.add_argument("--table", action="store_true", help="only write the table again")
     parser.add_argument("--forms", default="hf,ct2,onnx")
     given = parser.parse_args()
+    if given.table:
+        write_table(HERE / "README.md", given.out)
+        return
     given.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         for name, run, data in list_models(given.demo, Path(folder)):
@@ -60,6 +66,24 @@ def list_models(demo: Path | None, folder: Path) -> list[tuple[str, Path, str]]:
     models.append(("mT5, random, untied", write_checkpoint(folder, "mt5", untied=True, max_new_tokens=40), rows))
     models.append(("Marian, random", write_checkpoint(folder, "marian", max_new_tokens=40), rows))
     return models
+
+
+def write_table(page: Path, results: Path) -> None:
+    records = [json.loads(line) for line in results.read_text("utf-8").splitlines()]
+    order = {form: number for number, form in enumerate(FORMS)}
+    models = list(dict.fromkeys(record["model"] for record in records))
+    records.sort(key=lambda record: (models.index(record["model"]), order[record["format"], record["precision"]]))
+    versions = {name: number for record in records for name, number in record["versions"].items()}
+    lines = [
+        "| model | form | same text | ties | changed | long, same | log-prob | size | rows/s | time | check |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+        *map(describe, records),
+        "",
+        f"On: one core, {', '.join(f'{name} {number}' for name, number in versions.items())}.",
+    ]
+    text = page.read_text("utf-8")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    page.write_text(f"{before}{BEGIN}\n{chr(10).join(lines)}\n{END}{after}", "utf-8")
 
 
 def describe(record: dict) -> str:

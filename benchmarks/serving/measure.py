@@ -100,14 +100,14 @@ def measure(arguments: argparse.Namespace) -> None:
 
 
 def describe_repeat(repeat: int, clients: int, requests: int, seconds: float, tally: Tally) -> dict[str, Any]:
-    cuts = statistics.quantiles(tally.seconds, n=20) if len(tally.seconds) > 1 else [0.0] * 19
+    twentieths = statistics.quantiles(tally.seconds, n=20) if len(tally.seconds) > 1 else [0.0] * 19
     return {
         "repeat": repeat,
         "clients": clients,
         "requests": requests,
         "errors": tally.errors,
-        "p50_ms": round(1000 * cuts[9], 1),
-        "p95_ms": round(1000 * cuts[18], 1),
+        "p50_ms": round(1000 * twentieths[9], 1),
+        "p95_ms": round(1000 * twentieths[18], 1),
         "seconds": round(seconds, 3),
     }
 

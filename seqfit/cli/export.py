@@ -71,13 +71,13 @@ def command(
     check_runs([run], "export", "model")
     if dry_run and push is None:
         raise RecipeError("--dry-run is given", "it shows what --push would upload", "Add --push OWNER/NAME")
-    from seqfit.export import check_name, export_model
+    from seqfit.export import check_name, export_run
 
     if push is not None:
         check_name(push)
     with progress_bar() as show:
         show("loading the checkpoint", 0, None)
-        report = export_model(
+        report = export_run(
             run, to, out=out, precision=precision, data=data, overrides=overrides or (), rows=rows, progress=show
         )
     _print_report(report)

@@ -387,7 +387,7 @@ def command(
         print_run_figures([*([recipe] if recipe else []), *(overrides or ())], as_json=as_json)
         return
     from seqfit.inspection import read_given
-    from seqfit.planning import calibrations, export_page_model, plan_for_gpus
+    from seqfit.planning import calibrations, plan_for_gpus
 
     if calibrate:
         with progress_bar() as progress:
@@ -423,18 +423,17 @@ def command(
         print_guess(given, error_stream=as_json)
     for note in dict.fromkeys(_read_notes(names)):
         typer.echo(note, err=as_json)
-    traces: dict[Any, Any] = {}
+    page_model: dict[str, Any] | None = None if html is None else {}
     with progress_bar() as progress:
-        reports = plan_for_gpus(given, names, progress=progress, announce=_print_early, traces=traces, **options)
+        reports = plan_for_gpus(
+            given, names, progress=progress, announce=_print_early, page_model=page_model, **options
+        )
         changed = None
         if what_if:
             changed = plan_for_gpus(again, names, progress=progress, **changed_options)[0]
-        if html is not None:
-            page_options = {name: value for name, value in options.items() if name != "gpus"}
-            page_model = export_page_model(given, names, progress=progress, traces=traces, **page_options)
     if all_gpus:
         reports.sort(key=lambda report: (report.total_seconds, -report.capacity_bytes))
-    if html is not None:
+    if html is not None and page_model is not None:
         from seqfit.reporting import show_sliders, write_plan_page
 
         flags = {"--data": data, "--task": task, "--model": model, "--optimizer": optimizer, "--epochs": epochs}

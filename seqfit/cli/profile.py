@@ -249,7 +249,7 @@ def command(
     Examples: seqfit profile demo; seqfit profile mine.yaml --prove; seqfit profile --trace report.sqlite
     """
     if recipe is not None and trace is None and _is_trace(recipe):
-        recipe, trace = None, Path(recipe)
+        trace, recipe = Path(recipe), None
     if (recipe is None) == (trace is None):
         raise RecipeError(
             "a recipe and --trace are both given" if recipe else "neither a recipe nor --trace is given",

@@ -31,7 +31,7 @@ from seqfit.comparison.aspects import (
     with_consequences,
 )
 from seqfit.comparison.audit_items import AuditInput, read_items
-from seqfit.comparison.audit_limits import list_limits
+from seqfit.comparison.audit_limits import find_weaknesses
 from seqfit.comparison.audit_rules import compare_facts
 from seqfit.comparison.audits import LEVELS, Audit, AuditFinding, AuditItem, join_words, label_of
 from seqfit.errors import RecipeError, did_you_mean
@@ -62,7 +62,7 @@ def audit(
     intended_by = {item.name: with_consequences(asked or named[item.name]) for item in read}
     directly = {item.name: asked or named[item.name] for item in read}
     comparison = compare_facts(read, first, intended_by, directly if not asked else None)
-    findings = [*comparison.findings, *list_limits(read, first)]
+    findings = [*comparison.findings, *find_weaknesses(read, first)]
     findings.sort(key=lambda one: (LEVELS.index(one.level), not one.is_inverted))
     labels = {item.name: _labels(directly[item.name]) for item in read}
     return Audit(
@@ -121,12 +121,12 @@ def _describe(findings: Sequence[AuditFinding], meant: Sequence[str], equal: int
     besides = f" besides {join_words(others)}" if others else ""
     limits = f"; limited by {join_words(weak)}" if weak else ""
     if unequal:
-        parts = [
-            f"{label_of(one.label)}{' (inverted)' if one.is_inverted else ''}" for one in unequal[:_NAMED_FINDINGS]
-        ]
-        rest = len(unequal) - len(parts)
-        parts += [f"{rest} more"] if rest else []
-        verb = "was" if len(unequal) == 1 else "were"
+        names = list(
+            dict.fromkeys(f"{label_of(one.label)}{' (inverted)' if one.is_inverted else ''}" for one in unequal)
+        )
+        rest = len(names) - _NAMED_FINDINGS
+        parts = [*names[:_NAMED_FINDINGS], *([f"{rest} more"] if rest > 0 else [])]
+        verb = "was" if len(names) == 1 else "were"
         return f"Not a fair comparison: {join_words(parts)} {verb} unequal{besides}{limits}."
     if unknown:
         return f"Not known whether it is fair: {join_words([one.label for one in unknown])}{limits}."

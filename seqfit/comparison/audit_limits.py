@@ -24,7 +24,7 @@ _FEW_UPDATES = 100
 _FORWARD = 1 / 3  # of the work of a training row
 
 
-def list_limits(items: Sequence[AuditItem], baseline: AuditItem) -> list[AuditFinding]:
+def find_weaknesses(items: Sequence[AuditItem], baseline: AuditItem) -> list[AuditFinding]:
     return [
         *_find_noise(items, baseline),
         *_find_one_seed(items),

@@ -95,6 +95,12 @@ class Audit:
     verdict: str  # one sentence
 
     @property
+    def unequal(self) -> Sequence[AuditFinding]:
+        """One for each aspect: an item may both lack what it is named after and differ from another."""
+        first = {finding.aspect: finding for finding in reversed(self.of_level("unequal"))}
+        return [finding for finding in self.of_level("unequal") if first[finding.aspect] is finding]
+
+    @property
     def is_fair(self) -> bool:
         """Nothing was unequal besides what was meant, and nothing that was compared is unknown."""
         return not any(finding.level in ("unequal", "unknown") for finding in self.findings)
@@ -148,11 +154,8 @@ def label_of(label: str) -> str:
 def build_differences(audit: Audit) -> Table:
     """One row for each value of what differs, the unequal first."""
     rows: list[tuple[str, str, str, str]] = []
-    for finding in audit.findings:
-        if finding.level == "unequal":
-            rows += _list_values(
-                label_of(finding.label), finding.values, "inverted" if finding.is_inverted else "unequal"
-            )
+    for finding in audit.unequal:
+        rows += _list_values(label_of(finding.label), finding.values, "inverted" if finding.is_inverted else "unequal")
     for label, values in audit.intended.items():
         rows += _list_values(label_of(label), values, "as meant")
     columns = tuple(TableColumn("", label, is_number=False) for label in ("what differs", "", "value", "items"))

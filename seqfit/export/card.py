@@ -111,8 +111,7 @@ def _scores(run: Run | None, checkpoint: Checkpoint) -> str:
     for split, scores, intervals in _scored(run, checkpoint):
         for name, value in scores.items():
             interval = intervals.get(name)
-            low_high = [*interval.values()] if isinstance(interval, Mapping) else interval
-            text = " to ".join(format_score(name, bound) for bound in low_high[:2]) if low_high else "not computed"
+            text = " to ".join(format_score(name, bound) for bound in interval) if interval else "not computed"
             rows.append((split, name, format_score(name, value), text))
     if not rows:
         return "None: this checkpoint was not evaluated in its run."

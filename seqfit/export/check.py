@@ -1,8 +1,8 @@
 """Whether an exported model answers as its checkpoint does: greedy texts row by row, and long answers.
 
-In: the checkpoint and the exported model as `Decoder`s, and rows. Out: `CheckResult`. The answers of a fine-tuned model
-may be short, and errors of a cache or of relative positions show late, so some rows are also decoded to 60 tokens with
-the end token banned, and the log-probabilities of their tokens compared.
+In: the checkpoint and the exported model, each as an `ExportedDecoder`, and rows. Out: `CheckResult`. The answers of a
+fine-tuned model may be short, and errors of a cache or of relative positions show late, so some rows are also decoded
+to 60 tokens with the end token banned, and the log-probabilities of their tokens compared.
 
 Two programs add numbers in another order. Where the checkpoint itself holds both tokens for equally likely, up to
 1e-3 in its logits, the rounding decides; such a row is a tie, and counted as that.
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from seqfit.export.decoders import Decoder, Logits, TransformersDecoder
+from seqfit.export.decoders import ExportedDecoder, Logits, TransformersDecoder
 from seqfit.export.rows import CheckedRow
 from seqfit.progress import Progress
 from seqfit.tasks import ClassifierHead
@@ -64,7 +64,7 @@ class CheckResult:
 
 def check_texts(
     checkpoint: TransformersDecoder,
-    exported: Decoder,
+    exported: ExportedDecoder,
     rows: Sequence[CheckedRow],
     tokenizer: PreTrainedTokenizerBase,
     *,
@@ -110,7 +110,7 @@ def check_texts(
 
 def check_labels(
     checkpoint: TransformersDecoder,
-    exported: Decoder,
+    exported: ExportedDecoder,
     rows: Sequence[CheckedRow],
     head: ClassifierHead,
     threshold: float,
@@ -160,7 +160,10 @@ def find_gap(checkpoint: TransformersDecoder, row: CheckedRow, wanted: Sequence[
 
 
 def find_largest_difference(
-    checkpoint: TransformersDecoder, exported: Decoder, rows: Sequence[CheckedRow], answers: Sequence[Sequence[int]]
+    checkpoint: TransformersDecoder,
+    exported: ExportedDecoder,
+    rows: Sequence[CheckedRow],
+    answers: Sequence[Sequence[int]],
 ) -> float:
     """Of log-probabilities, which beams and samples use: greedy texts stay the same where all logits are scaled."""
     largest = 0.0
@@ -171,7 +174,7 @@ def find_largest_difference(
 
 
 def _decode(
-    decoder: Decoder,
+    decoder: ExportedDecoder,
     rows: Sequence[CheckedRow],
     tokens: int,
     progress: Progress | None,
@@ -187,7 +190,7 @@ def _decode(
 
 
 def _classify(
-    decoder: Decoder, rows: Sequence[CheckedRow], progress: Progress | None, what: str
+    decoder: ExportedDecoder, rows: Sequence[CheckedRow], progress: Progress | None, what: str
 ) -> tuple[Logits, float]:
     logits: list[Any] = [None] * len(rows)
     seconds = _in_batches(rows, progress, what, decoder.classify, logits.__setitem__)

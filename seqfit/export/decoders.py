@@ -1,8 +1,8 @@
 """Who answers in a check: one contract for the checkpoint and its exported forms, and transformers' side of it.
 
-A `Decoder` takes rows of about one length together and returns the ids that a greedy search generates: without the
-start token, without what follows the end. The rule is the same for all: the tokens that the model forces or bans, and
-none of its penalties, which are settings of a search and not part of an exported graph.
+An `ExportedDecoder` takes rows of about one length together and returns the ids that a greedy search generates:
+without the start token, without what follows the end. The rule is the same for all: the tokens that the model forces
+or bans, and none of its penalties, which are settings of a search and not part of an exported graph.
 
     rows [7 4 1], [9 1]    tokens 5               ->   [8 3 1], [6 1]          1 ends an answer
                            tokens 5, exactly      ->   [8 3 2 2 2], [6 6 2 5 2]   the end is banned
@@ -49,7 +49,7 @@ class DecodingRule:
         return list(ids[: end + 1])
 
 
-class Decoder(Protocol):
+class ExportedDecoder(Protocol):
     def generate(self, rows: Sequence[CheckedRow], tokens: int, *, exactly: bool = False) -> list[list[int]]: ...
 
     def score(self, row: CheckedRow, answer: Sequence[int]) -> list[float]:

@@ -1,4 +1,4 @@
-"""`export_model`: a run becomes a folder for others, which is loaded again and compared before it is called done.
+"""`export_run`: a run becomes a folder for others, which is loaded again and compared before it is called done.
 
     RUN/checkpoint  ->  draft: files of the format  ->  check  ->  card, export.json  ->  RUN/export/hf
                                                       fails    ->  RUN/export/hf.failed, and exit code 1
@@ -56,7 +56,7 @@ class ExportReport:
         return asdict(self) | {"passed": self.passed}
 
 
-def export_model(
+def export_run(
     run: Run | str | Path,
     to: str = "hf",
     *,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from seqfit.errors import ModelError, RecipeError, did_you_mean
 
 if TYPE_CHECKING:
-    from seqfit.export.decoders import Decoder, DecodingRule
+    from seqfit.export.decoders import DecodingRule, ExportedDecoder
     from seqfit.model import Checkpoint
 
 WeightType = Literal["fp32", "int8"]
@@ -27,7 +27,7 @@ class Exporter(Protocol):
 
     def write(self, checkpoint: Checkpoint, folder: Path, precision: WeightType) -> None: ...
 
-    def load(self, folder: Path, rule: DecodingRule) -> Decoder: ...
+    def load(self, folder: Path, rule: DecodingRule) -> ExportedDecoder: ...
 
 
 @dataclass(frozen=True)

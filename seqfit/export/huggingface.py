@@ -23,7 +23,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, PreTrainedModel
 
-from seqfit.export.decoders import Decoder, DecodingRule, TransformersDecoder
+from seqfit.export.decoders import DecodingRule, ExportedDecoder, TransformersDecoder
 from seqfit.export.formats import WeightType
 from seqfit.model import Checkpoint, family_of
 from seqfit.system import quiet_transformers
@@ -42,7 +42,7 @@ class HuggingFaceExporter:
         if family.scaled_tied_head_before_5 and head is not None and is_tied != (head.scale != 1.0):
             write_own_head(folder, model, head.scale)
 
-    def load(self, folder: Path, rule: DecodingRule) -> Decoder:
+    def load(self, folder: Path, rule: DecodingRule) -> ExportedDecoder:
         """By plain transformers, as whoever receives the folder will."""
         config = json.loads((folder / "config.json").read_text("utf-8"))
         auto = AutoModelForSeq2SeqLM if config.get("is_encoder_decoder") else AutoModelForSequenceClassification

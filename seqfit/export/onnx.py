@@ -37,15 +37,20 @@ from transformers.exporters.exporter_dynamo import get_auto_dynamic_shapes, regi
 from transformers.modeling_outputs import BaseModelOutput
 
 from seqfit.errors import ModelError
-from seqfit.export.decoders import Decoder, DecodingRule, Logits, pad_arrays
+from seqfit.export.decoders import DecodingRule, ExportedDecoder, Logits, pad_arrays
 from seqfit.export.formats import WeightType
 from seqfit.export.huggingface import write_tokenizer
 from seqfit.export.rows import CheckedRow
 from seqfit.model import Checkpoint
 from seqfit.system import quiet_transformers
 
-ENCODER, FIRST, FOLLOWING, CLASSIFIER = "encoder_model", "decoder_model", "decoder_with_past_model", "model"
-WEIGHTS = "weights.onnx_data"
+ENCODER_GRAPH, FIRST_STEP, NEXT_STEPS, CLASSIFIER_GRAPH = (
+    "encoder_model",
+    "decoder_model",
+    "decoder_with_past_model",
+    "model",
+)
+WEIGHTS_FILE = "weights.onnx_data"
 _INLINE_BYTES = 1024  # smaller tensors stay in their graph
 _ALIGNMENT = 64
 _CACHE = re.compile(r"(?:(?:in|out)put\.)?past_key_values\.(self|cross)_attention_cache\.layers\.(\d+)\.(key|value)s")
@@ -75,7 +80,7 @@ class OnnxModelExporter:
             model.generation_config.save_pretrained(folder)
         checkpoint.metadata.write(folder)
 
-    def load(self, folder: Path, rule: DecodingRule) -> Decoder:
+    def load(self, folder: Path, rule: DecodingRule) -> ExportedDecoder:
         return OnnxDecoder(folder, rule)
 
 
@@ -100,9 +105,9 @@ def _trace(model: PreTrainedModel) -> dict[str, onnx_ir.Model]:
     _keep_outputs(first, r"logits|present\..*")
     _keep_outputs(following, r"logits|present\.\d+\.decoder\..*")
     return {
-        ENCODER: _export(encoder, {"input_ids": ids_BS, "attention_mask": mask_BS}),
-        FIRST: first,
-        FOLLOWING: following,
+        ENCODER_GRAPH: _export(encoder, {"input_ids": ids_BS, "attention_mask": mask_BS}),
+        FIRST_STEP: first,
+        NEXT_STEPS: following,
     }
 
 
@@ -111,7 +116,7 @@ def _trace_classifier(model: PreTrainedModel) -> dict[str, onnx_ir.Model]:
     mask_BS = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]])
     graph = _export(model, {"input_ids": ids_BS, "attention_mask": mask_BS})
     _keep_outputs(graph, "logits")
-    return {CLASSIFIER: graph}
+    return {CLASSIFIER_GRAPH: graph}
 
 
 def _export(model: torch.nn.Module, inputs: dict[str, Any]) -> onnx_ir.Model:
@@ -157,7 +162,7 @@ def _keep_outputs(model: onnx_ir.Model, pattern: str) -> None:
 def save_graphs(graphs: Mapping[str, onnx_ir.Model], folder: Path) -> None:
     """The same bytes in several graphs are written once."""
     places: dict[str, int] = {}
-    with open(folder / WEIGHTS, "wb") as stream:
+    with open(folder / WEIGHTS_FILE, "wb") as stream:
         for model in graphs.values():
             for value in model.graph.initializers.values():
                 tensor = value.const_value
@@ -170,7 +175,7 @@ def save_graphs(graphs: Mapping[str, onnx_ir.Model], folder: Path) -> None:
                     places[digest] = stream.tell()
                     stream.write(content)
                 value.const_value = onnx_ir.ExternalTensor(
-                    WEIGHTS,
+                    WEIGHTS_FILE,
                     places[digest],
                     len(content),
                     tensor.dtype,
@@ -227,16 +232,16 @@ class OnnxDecoder:
         return scores
 
     def classify(self, rows: Sequence[CheckedRow]) -> Logits:
-        logits: Logits = _run(self._sessions[CLASSIFIER], pad_arrays(rows, self._rule.pad_id))["logits"]
+        logits: Logits = _run(self._sessions[CLASSIFIER_GRAPH], pad_arrays(rows, self._rule.pad_id))["logits"]
         return logits
 
     def _steps(self, rows: Sequence[CheckedRow]) -> Any:
         """A generator: it yields the logits [B, V] of the next token, and is sent the tokens that were chosen."""
         source = pad_arrays(rows, self._rule.pad_id)
-        states = _run(self._sessions[ENCODER], source)["last_hidden_state"]
+        states = _run(self._sessions[ENCODER_GRAPH], source)["last_hidden_state"]
         given = {"encoder_hidden_states": states, "encoder_attention_mask": source["attention_mask"]}
         tokens_B = np.array([row.start_id for row in rows])
-        session = self._sessions[FIRST]
+        session = self._sessions[FIRST_STEP]
         while True:
             found = _run(session, given | {"input_ids": tokens_B[:, None].astype(np.int64)})
             given |= {
@@ -245,7 +250,7 @@ class OnnxDecoder:
                 if name.startswith("present.")
             }
             tokens_B = yield found["logits"][:, -1]
-            session = self._sessions[FOLLOWING]
+            session = self._sessions[NEXT_STEPS]
 
 
 def _run(session: onnxruntime.InferenceSession, given: _Arrays) -> _Arrays:

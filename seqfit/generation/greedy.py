@@ -14,7 +14,7 @@ from seqfit.generation.cache import Move, Sources
 from seqfit.generation.rows import OpenRows
 from seqfit.generation.rule import SearchRule
 from seqfit.generation.sampling import draw
-from seqfit.generation.search import Decoder, FoundTexts, RowSettings, Search, search_steps
+from seqfit.generation.search import DecoderParts, FoundTexts, RowSettings, Search, search_steps
 from seqfit.generation.start import Start
 
 
@@ -100,7 +100,7 @@ def decode_greedily(
 ) -> torch.Tensor:
     """Token ids [B, T], start token included, padded behind each row's end. The sources are used up."""
     settings = RowSettings(starts=starts, lengths=lengths)
-    decoder = Decoder(model)
+    decoder = DecoderParts(model)
     search = GreedySearch(rule, len(sources.lengths), settings, decoder.device)
     for _ in search_steps(decoder, OpenRows(sources, rule.width, decoder.device), search):
         pass

@@ -20,13 +20,13 @@ from seqfit.generation.attention import decoding_attention
 from seqfit.generation.cache import Sources
 from seqfit.generation.decode import HEAD_ROWS
 from seqfit.generation.rows import OpenRows
-from seqfit.generation.search import Decoder
+from seqfit.generation.search import DecoderParts
 
 _LABELS_AT_ONCE = 64
 
 
 def score_labels(
-    decoder: Decoder, sources: Sources, labels: Sequence[Sequence[int]], start_id: int, first_id: int | None
+    decoder: DecoderParts, sources: Sources, labels: Sequence[Sequence[int]], start_id: int, first_id: int | None
 ) -> torch.Tensor:
     """Log-probabilities [B, L]. A forced first token is certain."""
     parts = []
@@ -37,7 +37,7 @@ def score_labels(
 
 
 def _score_some(
-    decoder: Decoder, sources: Sources, labels: Sequence[Sequence[int]], start_id: int, first_id: int | None
+    decoder: DecoderParts, sources: Sources, labels: Sequence[Sequence[int]], start_id: int, first_id: int | None
 ) -> torch.Tensor:
     rows, width, longest = len(sources.lengths), len(labels), max(map(len, labels))
     read_LT = torch.full((width, longest), start_id, device=decoder.device)

@@ -23,7 +23,7 @@ from seqfit.generation.cache import Sources
 from seqfit.generation.conditions import Conditions
 from seqfit.generation.rows import OpenRows
 from seqfit.generation.rule import SearchRule
-from seqfit.generation.search import Decoder, FoundTexts
+from seqfit.generation.search import DecoderParts, FoundTexts
 from seqfit.generation.start import Start
 
 DRAFT_TOKENS = 8
@@ -41,7 +41,7 @@ class LookupText:
         self.log_prob = 0.0
         self.passes = 0  # of the decoder
 
-    def go_on(self, decoder: Decoder, sources: Sources) -> Iterator[Sequence[int]]:
+    def go_on(self, decoder: DecoderParts, sources: Sources) -> Iterator[Sequence[int]]:
         """The ids so far, after each pass. `sources` has this row only, and is used up."""
         rule, open_rows = self._rule, OpenRows(sources, 1, decoder.device)
         conditions = Conditions(rule, [self._start], decoder.device)

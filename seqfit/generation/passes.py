@@ -74,7 +74,7 @@ def list_pieces(sources: _Lengths, targets: _Lengths, batch_tokens: int, device_
     return [piece.tolist() for piece in rule.split(np.arange(len(sources)), sources, targets)]
 
 
-def list_limits(batch_tokens: int, device_type: str) -> tuple[int, int, int]:
+def list_queue_limits(batch_tokens: int, device_type: str) -> tuple[int, int, int]:
     """Tokens of a piece; rows of the queue, and bytes of their caches, from which on they are searched."""
     return build_piece_rule(batch_tokens, device_type).tokens, DECODED_ROWS, DECODED_CACHE_BYTES
 

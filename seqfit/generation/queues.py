@@ -31,7 +31,7 @@ from seqfit.generation.label_set import score_labels
 from seqfit.generation.lookup import LookupText
 from seqfit.generation.options import Candidate
 from seqfit.generation.sampling import draw_numbers
-from seqfit.generation.search import Decoder, FoundTexts, RowSettings
+from seqfit.generation.search import DecoderParts, FoundTexts, RowSettings
 from seqfit.generation.searches import search_texts
 from seqfit.generation.start import Start
 from seqfit.generation.stock import search_by_generate
@@ -206,7 +206,7 @@ class OwnQueue(GenerationQueue):
 
     def _look_up(self, queued: Sequence[_Queued]) -> None:
         """Row by row."""
-        rule, decoder = self._rule, Decoder(self._model)
+        rule, decoder = self._rule, DecoderParts(self._model)
         for one in queued:
             tokens = one.piece.list_sources()
             for number, place in enumerate(one.left):
@@ -219,7 +219,9 @@ class OwnQueue(GenerationQueue):
     def _choose_labels(self, piece: Piece, sources: Sources) -> None:
         """The likeliest labels; no search."""
         options, rule = self._generator.options, self._rule
-        sums_BL = score_labels(Decoder(self._model), sources, self._generator.label_ids, rule.start_id, rule.first_id)
+        sums_BL = score_labels(
+            DecoderParts(self._model), sources, self._generator.label_ids, rule.start_id, rule.first_id
+        )
         shares_BL = sums_BL.softmax(1)
         best_BN = sums_BL.argsort(dim=1, descending=True, stable=True)[:, : options.n_best].tolist()
         for row, best, sums, shares in zip(

@@ -104,7 +104,7 @@ class Search(ABC):
 
 
 @dataclass(frozen=True)
-class Decoder:
+class DecoderParts:
     """The parts of a model that a search runs."""
 
     model: PreTrainedModel
@@ -126,7 +126,7 @@ class Decoder:
         return logits_HTV.float()
 
 
-def search_steps(decoder: Decoder, open_rows: OpenRows, search: Search) -> Iterator[int]:
+def search_steps(decoder: DecoderParts, open_rows: OpenRows, search: Search) -> Iterator[int]:
     """Step by step, each after it is done, until all rows have ended."""
     look_every = LOOK_EVERY.get(decoder.device.type, LOOK_EVERY_ELSEWHERE)
     longest = search.rule.max_new_tokens
@@ -161,7 +161,7 @@ def search_underway(
     `device`: the one to choose the attention for, which need not be that of the tensors. `grows`: there is no room for
     one more token. `choose`: what goes on with the next token.
     """
-    decoder, search = Decoder(model), build()
+    decoder, search = DecoderParts(model), build()
     open_rows = OpenRows(sources, search.rule.width, decoder.device)
     if length:
         open_rows.lengthen(length, room=0 if grows else 1)

@@ -10,7 +10,7 @@ from seqfit.generation.cache import Sources
 from seqfit.generation.greedy import GreedySearch
 from seqfit.generation.rows import OpenRows
 from seqfit.generation.rule import SearchRule
-from seqfit.generation.search import Decoder, FoundTexts, RowSettings, Search, search_steps
+from seqfit.generation.search import DecoderParts, FoundTexts, RowSettings, Search, search_steps
 
 
 def build_search(
@@ -30,7 +30,7 @@ def search_texts(
     scored: bool = False,
 ) -> FoundTexts:
     """The sources are used up. A greedy search computes scores only where they are asked for."""
-    decoder, rows = Decoder(model), len(sources.lengths)
+    decoder, rows = DecoderParts(model), len(sources.lengths)
     search = build_search(rule, rows, settings or RowSettings(), decoder.device, scored=scored)
     for _ in search_steps(decoder, OpenRows(sources, rule.width, decoder.device), search):
         pass

@@ -20,7 +20,7 @@ from seqfit.generation.generator import Generator
 from seqfit.generation.lookup import LookupText
 from seqfit.generation.rows import OpenRows
 from seqfit.generation.sampling import draw_numbers
-from seqfit.generation.search import Decoder, RowSettings, Search, search_steps
+from seqfit.generation.search import DecoderParts, RowSettings, Search, search_steps
 from seqfit.generation.searches import build_search
 from seqfit.generation.start import Start
 from seqfit.generation.texts import generate_candidates
@@ -60,7 +60,7 @@ def _list_texts(
         start = generator.start_of(language)
     numbers = None if rule.sampling is None else draw_numbers([source], rule.sampling, 1, rule.max_new_tokens)
     settings = RowSettings([start], None if tree is None else [tree], numbers)
-    decoder = Decoder(model)
+    decoder = DecoderParts(model)
     with torch.inference_mode(), generator.precision.autocast():
         ids_BS = torch.tensor(np.asarray(source)[None], dtype=torch.long, device=decoder.device)
         first_BT = torch.tensor([[start.start_id]], device=decoder.device)
@@ -77,6 +77,6 @@ def _list_texts(
         yield ids
 
 
-def _search_steps(decoder: Decoder, sources: Sources, search: Search) -> Iterator[Sequence[int]]:
+def _search_steps(decoder: DecoderParts, sources: Sources, search: Search) -> Iterator[Sequence[int]]:
     for step in search_steps(decoder, OpenRows(sources, 1, decoder.device), search):
         yield search.texts_BWT[0, 0, 1 : step + 1].tolist()

@@ -10,7 +10,6 @@ from seqfit.planning.cluster import list_counts as list_counts
 from seqfit.planning.cluster_prediction import ClusterPrediction as ClusterPrediction
 from seqfit.planning.cluster_prediction import predict_cluster as predict_cluster
 from seqfit.planning.fake_step import compare_peaks as compare_peaks
-from seqfit.planning.plan import export_page_model as export_page_model
 from seqfit.planning.plan import plan_for_gpus as plan_for_gpus
 from seqfit.planning.plan import predict_layout as predict_layout
 from seqfit.planning.prediction import RunPrediction as RunPrediction

@@ -8,7 +8,7 @@ In: a recipe and targets. Out: plain values for a page, whose script (`reporting
 
 All texts have the same length there, as in a plan without data. A template holds for one path through the model, so
 lengths are multiples of 8 that take the same path as the plan's own; others the page does not know, and says so.
-Evaluations are traced at three lengths of each side, with parabolas between them.
+Evaluations are traced at three or four lengths of each side, with a polynomial through them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,13 @@ from seqfit.planning.placement import (
     strip_variant,
 )
 from seqfit.planning.report import AssumedLengths
-from seqfit.planning.request import PLANNED_ROWS, build_request, choose_precision_name, find_bounds, show_value
+from seqfit.planning.request import (
+    PLANNED_ROWS,
+    build_request,
+    choose_precision_name,
+    find_bounds,
+    format_override_value,
+)
 from seqfit.planning.search import MOST_VERIFIED, list_request_variants, trace_variant
 from seqfit.planning.second_process import Tracers
 from seqfit.planning.shape import (
@@ -65,12 +71,13 @@ from seqfit.strategy import load_strategy
 _LONGEST = 4096  # tokens of a slider, where the model has positions for them
 _LARGEST_BATCH = 512
 _MANY_LAYERS = 12  # with fewer, traces take no time
-_POINTS = 9  # pairs of lengths of which evaluations are traced
+_POINTS = 12  # pairs of lengths of which evaluations are traced, at most 16
+_NEAR_END = 0.2  # of a range, where a length is too near to an end to be the third
 _Matrix = npt.NDArray[np.float64]
 _Range = tuple[int, int]  # both ends included
 
 
-def export_model(
+def build_page_model(
     recipe: Recipe, targets: Sequence[Target], assumed: AssumedLengths, traces: Traces, progress: Progress
 ) -> dict[str, Any]:
     """`traces`: of the search on these targets, if there was one."""
@@ -215,7 +222,7 @@ class _Exporter:
             "strategy": variant.label.removeprefix(variant.precision).removeprefix(", ") or "plain",
             "precision": variant.precision,
             "fields": dict(variant.fields),
-            "overrides": [f"strategy.{name}={show_value(value)}" for name, value in fields.items()],
+            "overrides": [f"strategy.{name}={format_override_value(value)}" for name, value in fields.items()],
             "refines": is_refinement(variant, request.fixed),
             "compiles": strategy.compile,
             "rule": {name: value for name, value in asdict(rule).items() if name != "tokens"},
@@ -270,8 +277,8 @@ class _Exporter:
         devices = [number for number, own in enumerate(groups) if own == group]
         devices = [number for number in devices if _has_precision(self._targets[number], variant.precision)]
         rates = [self._targets[number].rates(variant.precision) for number in devices]
-        sources = _spread(ranges[0])
-        targets = _spread(ranges[1]) if ranges[1][1] else [0]
+        sources = _spread(ranges[0], self._source)
+        targets = _spread(ranges[1], self._target) if ranges[1][1] else [0]
         points = []
         for source, longest_target in product(sources, targets):
             request = self._request(self._targets[groups.index(group)], source, longest_target)
@@ -280,7 +287,9 @@ class _Exporter:
                 return None
             points.append({"source": source, **found.describe(rates)})
             self._advance()
-        tokens, rows, cache_bytes = passes.list_limits(self._recipe.eval.batch_tokens, self._targets[devices[0]].kind)
+        tokens, rows, cache_bytes = passes.list_queue_limits(
+            self._recipe.eval.batch_tokens, self._targets[devices[0]].kind
+        )
         limits = {"piece_tokens": tokens, "queued_rows": rows, "queued_bytes": cache_bytes}
         return {"devices": devices, "sources": sources, "targets": targets, "points": points, **limits}
 
@@ -332,9 +341,12 @@ def _align(length: int) -> int:
     return -(-length // ALIGNMENT) * ALIGNMENT
 
 
-def _spread(ends: _Range) -> list[int]:
-    """Three lengths."""
-    return sorted({ends[0], _align((ends[0] + ends[1]) // 2), ends[1]})
+def _spread(ends: _Range, start: int) -> list[int]:
+    """Both ends, the length that the plan is for, and one between the ends, if that is not between them."""
+    least, most = ends
+    margin = _NEAR_END * (most - least)
+    is_between = least + margin <= start <= most - margin
+    return sorted({least, start, start if is_between else _align((least + most) // 2), most})
 
 
 def _describe_rates(rates: Rates) -> dict[str, Any]:

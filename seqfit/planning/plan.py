@@ -69,12 +69,12 @@ def plan_for_gpus(
     no_data: bool = False,
     progress: Progress | None = None,
     announce: Callable[[str], None] = lambda _: None,
-    traces: Traces | None = None,
+    page_model: dict[str, Any] | None = None,
 ) -> list[PlanReport]:
     """One for each name, None for this machine. Stored ones are read; what runs alike on several is traced once.
 
-    `announce` gets lines to show while the search goes on: the question, and a first answer for each GPU. `traces` gets
-    what was traced, for `export_page_model`.
+    `announce` gets lines to show while the search goes on: the question, and a first answer for each GPU.
+    `page_model` gets what a browser needs to plan by itself.
     """
     loaded = load_recipe(given.recipe, given.overrides)
     if given.assumed is not None and not no_data:  # there is no tokenizer
@@ -88,6 +88,7 @@ def plan_for_gpus(
     keys = [
         plan_key(loaded, _list_options(card, count, assumed, script) | {"is_table": is_table}) for card, count in places
     ]
+    traces: Traces = {}
     found = {key: report for key in keys if (report := find_plan(key)) is not None}
     missing = {key: place for key, place in zip(keys, places, strict=True) if key not in found}
     if missing:
@@ -97,38 +98,29 @@ def plan_for_gpus(
 
         targets = [find_target(card, count) for card, count in missing.values()]
         progress = progress or (lambda *_: None)
-        options = {"script": script, "what_ifs": not is_table, "traces": traces}
-        reports = make_plans(loaded, targets, assumed, progress, announce, **options)
+        reports = make_plans(
+            loaded, targets, assumed, progress, announce, script=script, what_ifs=not is_table, traces=traces
+        )
         for key, report in zip(missing, reports, strict=True):
             store_plan(key, report)
             found[key] = report
+    if page_model is not None:
+        cards = list(dict.fromkeys(card for card, _ in places))
+        page_model |= _find_page_model(loaded, cards, assumed, traces, progress or (lambda *_: None))
     return [found[key] for key in keys]
 
 
-def export_page_model(
-    given: Given,
-    names: Sequence[str | None],
-    *,
-    source_tokens: int | None = None,
-    target_tokens: int | None = None,
-    rows: int | None = None,
-    no_data: bool = False,
-    progress: Progress | None = None,
-    traces: Traces | None = None,
+def _find_page_model(
+    recipe: Recipe, cards: Sequence[str | None], assumed: AssumedLengths, traces: Traces, progress: Progress
 ) -> dict[str, Any]:
-    """What a browser needs to plan by itself, for one GPU of each name; cached as plans are."""
-    loaded = load_recipe(given.recipe, given.overrides)
-    cards = list(dict.fromkeys(_read_place(name, None)[0] for name in names))
-    assumed = AssumedLengths(source_tokens, target_tokens, no_data or given.without_data, rows)
-    options = [_list_options(card, 1, assumed, None) for card in cards]
-    key = plan_key(loaded, {"page model": options})
+    """For one GPU of each kind; cached as plans are. `traces`: of the plan, unless that was stored."""
+    key = plan_key(recipe, {"page model": [_list_options(card, 1, assumed, None) for card in cards]})
     found = _PAGE_MODELS.get(key)
     if not isinstance(found, dict):
-        from seqfit.planning.page_model import export_model  # imports torch
+        from seqfit.planning.page_model import build_page_model  # imports torch
         from seqfit.planning.target import find_target
 
-        targets = [find_target(card, 1) for card in cards]
-        found = export_model(loaded, targets, assumed, {} if traces is None else traces, progress or (lambda *_: None))
+        found = build_page_model(recipe, [find_target(card, 1) for card in cards], assumed, traces, progress)
         _PAGE_MODELS.put(key, found)
     return found
 

@@ -286,7 +286,7 @@ def summarise_plan(
 def _plan_candidate(request: PlanRequest, candidate: PlanCandidate, why_not: str = "") -> PlannedStrategy:
     variant = candidate.variant
     fields = candidate.strategy.model_dump(exclude_defaults=True, exclude={"name"})
-    overrides = [f"strategy.{name}={show_value(value)}" for name, value in fields.items()]
+    overrides = [f"strategy.{name}={format_override_value(value)}" for name, value in fields.items()]
     if variant.vocabulary is not None:
         overrides.append("model.trim_vocabulary=data")
     needs = _describe_needs(request, variant)
@@ -445,7 +445,7 @@ def _why_not(candidate: PlanCandidate, chosen: PlanCandidate | None) -> str:
     return f"{format_share(slower)} slower" if slower > 0.005 else "no faster"
 
 
-def show_value(value: object) -> str:
+def format_override_value(value: object) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(str, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,17 +1,7 @@
 from seqfit.reporting import charts as charts
 from seqfit.reporting import html as html
-from seqfit.reporting.audit_page import show_audit as show_audit
 from seqfit.reporting.audit_page import write_audit_page as write_audit_page
 from seqfit.reporting.data_page import write_data_page as write_data_page
-from seqfit.reporting.html import Html as Html
-from seqfit.reporting.html import code as code
-from seqfit.reporting.html import command_line as command_line
-from seqfit.reporting.html import disclosure as disclosure
-from seqfit.reporting.html import element as element
-from seqfit.reporting.html import render_document as render_document
-from seqfit.reporting.html import render_parts as render_parts
-from seqfit.reporting.html import section as section
-from seqfit.reporting.html import table as table
 from seqfit.reporting.live import watch as watch
 from seqfit.reporting.page import build_parts as build_parts
 from seqfit.reporting.page import report as report

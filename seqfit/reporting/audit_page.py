@@ -56,8 +56,7 @@ def show_audit(audit: audits.Audit) -> list[Html]:
 def _show_differences(audit: audits.Audit) -> Html | None:
     """A column for each value; items in their order."""
     unequal = [
-        (one.label, one.values, badge("inverted" if one.is_inverted else "unequal", "bad"))
-        for one in audit.of_level("unequal")
+        (one.label, one.values, badge("inverted" if one.is_inverted else "unequal", "bad")) for one in audit.unequal
     ]
     meant = [(label, values, badge("as meant", "good")) for label, values in audit.intended.items()]
     shown = [*unequal, *meant]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from seqfit.errors import RunError, TrainingFailed
 from seqfit.reporting.charts import NEUTRAL, byte_ticks, empty_figure, finish, series_colour
 from seqfit.reporting.html import Html, element, figure, figures, render_page, section, table, tile, tiles
-from seqfit.reporting.plan_sliders import SCRIPTS
+from seqfit.reporting.plan_sliders import SLIDER_SCRIPTS
 from seqfit.rundir import write_text
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
@@ -32,7 +32,7 @@ def write_plan_page(reports: Sequence[PlanReport], out: Path, sliders: Html | No
     parts = [element("h1", f"Plan for {name}")]
     parts += _list_parts(first, sliders) if len(reports) == 1 else [_compare_gpus(reports), sliders]
     shown = [part for part in parts if part]
-    page = render_page(f"Plan for {name}", shown, scripts=() if sliders is None else SCRIPTS)
+    page = render_page(f"Plan for {name}", shown, scripts=() if sliders is None else SLIDER_SCRIPTS)
     try:
         write_text(out, page)
     except (OSError, ValueError, TrainingFailed) as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 from seqfit.reporting.html import Html, command_line, element, section, tile, tiles
 
-SCRIPTS = ("plan_model.js", "plan_sliders.js")
+SLIDER_SCRIPTS = ("plan_model.js", "plan_sliders.js")
 _SLIDERS = {"batch": "Examples per step", "source": "Source tokens", "target": "Target tokens"}
 _CHOICES = {"device": "GPU", "precision": "Precision", "strategy": "Strategy"}
 _TILES = {"memory": "peak memory", "step": "time per step", "total": "total", "cost": "cost"}
@@ -63,10 +63,12 @@ _CHART = "of a step in one micro-batch, by strategy; the dashed line is what the
 
 def _list_notes(model: Mapping[str, Any]) -> list[str]:
     lengths = {name: ends for name, ends in model["ranges"].items() if name != "batch" and ends[1]}
-    known = [f"{_describe_range(*ends, model['rules']['alignment'])} {name} tokens" for name, ends in lengths.items()]
+    known = [
+        f"{f'{least:,} to ' if least < most else ''}{most:,} {name} tokens" for name, (least, most) in lengths.items()
+    ]
     notes = [
-        f"Known here: {' and '.join(known)}. Other lengths take other paths through the model; a plan for them has a "
-        "page of its own (--html)."
+        f"Known here: {' and '.join(known)}, in multiples of {model['rules']['alignment']}. Other lengths take other "
+        "paths through the model; a plan for them has a page of its own (--html)."
     ]
     if model["has_data"]:
         notes.append(
@@ -78,10 +80,6 @@ def _list_notes(model: Mapping[str, Any]) -> list[str]:
             "faster."
         )
     return notes
-
-
-def _describe_range(least: int, most: int, step: int) -> str:
-    return f"{most:,}" if least == most else f"{least:,} to {most:,} (multiples of {step})"
 
 
 def _slider(name: str, text: str) -> Html:

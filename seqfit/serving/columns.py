@@ -78,7 +78,7 @@ def check_row(task: Task, row: object) -> Mapping[str, Any]:
         extra = [name for name in row if name not in known]
         raise DataError(
             f"The column '{missing[0]}' is {state}",
-            f"The model's source needs {', '.join(min(_needed_columns(task), key=lambda paths: len(paths)))}",
+            f"The model's source needs {', '.join(_needed_columns(task)[0])}",
             f"Give a text for it.{''.join(did_you_mean(name, missing) and f' You gave {name!r}.' for name in extra)}",
         )
     try:

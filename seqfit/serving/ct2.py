@@ -14,7 +14,7 @@ from typing import Any
 
 import ctranslate2
 
-from seqfit.errors import ModelError
+from seqfit.errors import ModelError, RecipeError
 from seqfit.model import GenerationMetadata, build_text_encoder, load_tokenizer
 from seqfit.recipe import ModelRecipe
 from seqfit.serving.backend import ModelAnswer, RequestOptions, ServedRow, check_languages
@@ -89,8 +89,11 @@ class Ct2Model:
             "min_decoding_length": 0,  # its default of 1 forbids an empty answer
             "max_input_length": 0,  # not truncated
         }
+        if options.seed:  # it seeds a thread once, not each call
+            raise RecipeError(
+                f"seed is {options.seed}", "CTranslate2 draws other texts each time", "Leave it out, or serve the run"
+            )
         if options.samples:
-            ctranslate2.set_random_seed(options.seed)
             settings |= {"sampling_topk": options.top_k or 0, "sampling_topp": options.top_p or 1.0}
             settings["sampling_temperature"] = options.temperature or 1.0
         return settings

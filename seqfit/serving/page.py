@@ -12,24 +12,12 @@ from importlib import resources
 from typing import Any
 from urllib.parse import urlsplit
 
-from seqfit.reporting import (
-    Html,
-    code,
-    command_line,
-    disclosure,
-    element,
-    render_document,
-    render_parts,
-    section,
-    table,
-)
-
-_SAMPLE_TEXT = "..."
+from seqfit.reporting import html
 
 
 def render_form() -> str:
-    return render_document(
-        "seqfit serve", Html(_asset("serve.html")), [_asset("serve.js")], style=_asset("serve.css"), connects=True
+    return html.render_document(
+        "seqfit serve", html.Html(_asset("serve.html")), [_asset("serve.js")], style=_asset("serve.css"), connects=True
     )
 
 
@@ -37,30 +25,30 @@ def render_docs(openapi: Mapping[str, Any], address: str) -> str:
     """`address`: where the reader found it, for commands that can be pasted."""
     schemas = openapi["components"]["schemas"]
     parts = [
-        element(
+        html.element(
             "header",
-            element("div", "seqfit serve", class_="eyebrow"),
-            element("h1", "API"),
-            element("p", openapi["info"]["description"], class_="lead"),
-            element(
+            html.element("div", "seqfit serve", class_="eyebrow"),
+            html.element("h1", "API"),
+            html.element("p", openapi["info"]["description"], class_="lead"),
+            html.element(
                 "p",
-                element("a", "Try it on a page", href="/"),
+                html.element("a", "Try it on a page", href="/"),
                 " · ",
-                element("a", "OpenAPI file", href="/openapi.json"),
+                html.element("a", "OpenAPI file", href="/openapi.json"),
             ),
         )
     ]
     for path, operations in openapi["paths"].items():
         for method, operation in operations.items():
             parts.append(_render_operation(address + path, method, operation, schemas))
-    return render_document("seqfit serve: API", render_parts(parts), style=_asset("serve.css"))
+    return html.render_document("seqfit serve: API", html.render_parts(parts), style=_asset("serve.css"))
 
 
-def _render_operation(url: str, method: str, operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> Html:
-    parts: list[object] = [command_line(_write_command(url, method, operation))]
+def _render_operation(url: str, method: str, operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> html.Html:
+    parts: list[object] = [html.command_line(_write_command(url, method, operation))]
     if operation.get("parameters"):
         rows = [(one["name"], _name_type(one["schema"]), one["description"]) for one in operation["parameters"]]
-        parts += [element("h3", "In the query string"), table(["name", "value", "what it does"], rows)]
+        parts += [html.element("h3", "In the query string"), html.table(["name", "value", "what it does"], rows)]
     body = operation.get("requestBody")
     if body is not None:
         schema = body["content"]["application/json"]["schema"]
@@ -69,18 +57,18 @@ def _render_operation(url: str, method: str, operation: Mapping[str, Any], schem
             (name, _name_type(field), field.get("description", "") + " Required." * (name in fields[1]))
             for name, field in fields[0].items()
         ]
-        parts += [element("h3", "Body"), table(["name", "value", "what it is"], rows)]
+        parts += [html.element("h3", "Body"), html.table(["name", "value", "what it is"], rows)]
     answers = [
         (status, response["description"], _name_content(response["content"]))
         for status, response in operation["responses"].items()
     ]
     content = operation["responses"]["200"]["content"].get("application/json")
-    shown: list[object] = [table(["status", "when", "content"], answers)]
+    shown: list[object] = [html.table(["status", "when", "content"], answers)]
     if content is not None:
         name = content["schema"]["$ref"].rpartition("/")[2]
-        shown.insert(0, code(json.dumps(_sample(schemas[name], schemas), indent=2, ensure_ascii=False)))
-    parts.append(disclosure("Answers", element("div", *shown)))
-    return section(f"{method.upper()} {urlsplit(url).path}", *parts, note=operation["summary"])
+        shown.insert(0, html.code(json.dumps(_sample(schemas[name], schemas), indent=2, ensure_ascii=False)))
+    parts.append(html.disclosure("Answers", html.element("div", *shown)))
+    return html.section(f"{method.upper()} {urlsplit(url).path}", *parts, note=operation["summary"])
 
 
 def _find_fields(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
@@ -114,7 +102,7 @@ def _sample(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
         return {name: _sample(field, schemas) for name, field in schema.get("properties", {}).items()}
     if kind == "array":
         return [_sample(schema["items"], schemas)]
-    return {"string": _SAMPLE_TEXT, "integer": 1, "number": 0.5, "boolean": True, "null": None}[kind]
+    return {"string": "...", "integer": 1, "number": 0.5, "boolean": True, "null": None}[kind]
 
 
 def _name_type(schema: Mapping[str, Any]) -> str:

@@ -19,8 +19,9 @@ import uvicorn
 
 from seqfit.errors import RecipeError, RunError
 from seqfit.serving.app import build_app
-from seqfit.serving.backend import ServedModel, load_model_folder
+from seqfit.serving.backend import ServedModel
 from seqfit.serving.counters import ModelCounters, ServerCounters
+from seqfit.serving.folders import load_model_folder
 from seqfit.serving.options import ServerOptions
 from seqfit.serving.queue import RequestQueue
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import seqfit
 from seqfit.cli.main import main
 
 
@@ -76,13 +79,23 @@ def test_predict_prints_candidates_samples_and_streams(run: Path, capsys: pytest
     assert ask("--lookup") == ask()
 
 
-def test_evaluate_honours_the_search_that_is_asked_for(run: Path) -> None:
-    import seqfit
+def test_evaluate_honours_the_search_that_is_asked_for(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluation: Any = importlib.import_module("seqfit.evaluation.evaluate")
+    used: list[Any] = []
+    score = evaluation.score_split
 
-    limited = seqfit.evaluate(run, "validation", ["eval.max_new_tokens=1", "eval.beams=2"])
-    whole = seqfit.evaluate(run, "validation")
-    lengths = [[len(one["prediction"].split()) for one in report["predictions"]] for report in (limited, whole)]
-    assert max(lengths[0]) <= 1 < max(lengths[1])
+    def note(generator: Any, *arguments: Any, **settings: Any) -> Any:
+        used.append(generator)
+        return score(generator, *arguments, **settings)
+
+    monkeypatch.setattr(evaluation, "score_split", note)
+    asked = ["eval.max_new_tokens=1", "eval.beams=2", "eval.generation.length_penalty=2"]
+    seqfit.evaluate(run, "validation", asked)
+    seqfit.evaluate(run, "validation")
+    (rule, plain) = (generator.search_rule for generator in used)
+    assert (rule.max_new_tokens, rule.beams, rule.length_penalty) == (1, 2, 2.0)
+    assert (plain.beams, plain.length_penalty) == (1, 1.0)
+    assert plain.max_new_tokens > 1
 
 
 @pytest.mark.parametrize(

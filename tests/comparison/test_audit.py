@@ -131,6 +131,14 @@ def test_an_item_that_lacks_what_it_is_named_after() -> None:
     assert unused.what == "fp16 is named after precision and does not use it: fp32"
 
 
+def test_an_aspect_with_two_findings_is_shown_once() -> None:
+    steps = {"baseline": 4, "accumulation": 1, "fp32": 1}
+    found = audit([{"name": n, "arguments": {**ARGUMENTS, "gradient_accumulation_steps": k}} for n, k in steps.items()])
+    assert [one.aspect for one in found.of_level("unequal")].count("accumulation") == 2
+    assert [one.aspect for one in found.unequal].count("accumulation") == 1
+    assert found.verdict.count("gradient accumulation") == 1
+
+
 def test_what_is_meant_is_guessed_for_each_item_and_can_be_stated() -> None:
     rows = [
         {"name": "one", "arguments": {**ARGUMENTS, "seed": 1}},

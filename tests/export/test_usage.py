@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from seqfit.evaluation.evaluate import predict
-from seqfit.export import EXPORT_FORMATS, export_model
+from seqfit.export import EXPORT_FORMATS, export_run
 
 
 @pytest.mark.parametrize("name", ["t5", "nllb"])
-@pytest.mark.parametrize("form", EXPORT_FORMATS)
+@pytest.mark.parametrize("form", ["hf", "ct2", pytest.param("onnx", marks=pytest.mark.slow)])
 def test_the_program_of_the_card_prints_the_answer(
     form: str, name: str, checkpoint_of: Callable[[str], Path], rows: Path, tmp_path: Path
 ) -> None:
     for package in EXPORT_FORMATS[form].packages:
         pytest.importorskip(package, reason=f"needs pip install 'seqfit[{form}]'")
-    export_model(checkpoint_of(name), form, out=tmp_path / "out", data=rows, rows=2)
+    export_run(checkpoint_of(name), form, out=tmp_path / "out", data=rows, rows=2)
     card = (tmp_path / "out" / "README.md").read_text("utf-8")
     (program,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     source = json.loads(rows.read_text("utf-8").splitlines()[0])["en"]

@@ -45,6 +45,7 @@ DEFAULTS: dict[str, list[tuple[str, str]]] = {
         ("seqfit profile demo --prove", r"expected gain|no findings"),
         ("seqfit evaluate runs/demo", r"em"),
         ('echo \'{"question": "Where is it?", "context": "It is in Oslo."}\' | seqfit predict runs/demo', r"\S"),
+        ("seqfit export runs/demo", r"exported: runs/demo/export/hf"),
         ("seqfit report runs/demo", r"summary\.html"),
         ("seqfit track runs/demo --to tensorboard", r"tensorboard"),
         ("seqfit trim runs/demo/checkpoint smaller --recipe demo", r"smaller"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seqfit.errors import PlanError
-from seqfit.planning.shape import Shape, build_batch, draw_batch, uniform
+from seqfit.planning.shape import Paths, Shape, build_batch, choose_traced, draw_batch, uniform
 
 
 @pytest.mark.parametrize(("sources", "targets"), [((), ()), ((0,), (1,)), ((3,), (0,)), ((), None)])
@@ -49,3 +49,12 @@ def test_a_padded_batch_has_real_padding() -> None:
     assert batch.source_mask.sum(1).tolist() == [2, 5]
     assert (batch.labels == -100).sum(1).tolist() == [0, 2]
     assert int(batch.source_ids.max()) > 2
+
+
+@pytest.mark.parametrize(("source", "target"), [(512, 64), (300, 64), (509, 30), (16, 8), (7, 1)])
+def test_both_traced_shapes_are_padded_alike(source: int, target: int) -> None:
+    """torch's kernel pads the bias of keys to a multiple of 8, which is an operation more."""
+    small, other = choose_traced(uniform(4, source, target, packed=True), Paths(512))
+    for own, its in ((small.sources, other.sources), (small.targets or (), other.targets or ())):
+        assert (max(own) % 8 == 0) == (max(its) % 8 == 0)
+    assert small != other

@@ -8,7 +8,8 @@ import pytest
 
 from seqfit.comparison.audit import audit
 from seqfit.errors import RunError
-from seqfit.reporting import show_audit, write_audit_page
+from seqfit.reporting import write_audit_page
+from seqfit.reporting.audit_page import show_audit
 from tests.comparison.test_audit import classic_rows
 
 

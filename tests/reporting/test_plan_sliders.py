@@ -14,7 +14,7 @@ from transformers import T5Config
 from seqfit.inspection import Given, read_given
 from seqfit.planning.exploration import Traces
 from seqfit.planning.placement import PlanRequest
-from seqfit.planning.plan import export_page_model, plan_for_gpus
+from seqfit.planning.plan import plan_for_gpus
 from seqfit.planning.report import AssumedLengths, PlanReport
 from seqfit.planning.request import build_request, make_plans, summarise_plan
 from seqfit.planning.search import search
@@ -41,7 +41,6 @@ class Planned:
     """A small model's plan, and its page."""
 
     given: Given
-    traces: Traces
     model: dict[str, Any]
     reports: list[PlanReport]
     page: Path
@@ -55,13 +54,12 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
     config = T5Config(**sizes, decoder_start_token_id=0, architectures=["T5ForConditionalGeneration"])
     config.save_pretrained(folder / "model")
     given = read_given(str(folder / "model"), command="plan")
-    traces: Traces = {}
-    reports = plan_for_gpus(given, GPUS, traces=traces, **LENGTHS)
-    model = export_page_model(given, GPUS, traces=traces, **LENGTHS)
+    model: dict[str, Any] = {}
+    reports = plan_for_gpus(given, GPUS, page_model=model, **LENGTHS)
     pages = [folder / name for name in ("plan.html", "steps.html")]
     for page, shown in zip(pages, (model, model | {"evaluations": []}), strict=True):
         write_plan_page(reports, page, show_sliders(shown, "seqfit plan MODEL", price=1.2))
-    return Planned(given, traces, model, reports, *pages)
+    return Planned(given, model, reports, *pages)
 
 
 @pytest.fixture
@@ -118,7 +116,7 @@ def draw_positions(model: dict[str, Any], count: int) -> list[dict[str, Any]]:
     return positions
 
 
-def plan_at(planned: Planned, request: PlanRequest, position: dict[str, Any]) -> PlanReport:
+def plan_at(request: PlanRequest, traces: Traces, position: dict[str, Any]) -> PlanReport:
     batch = position["batch"]
     total_steps = round(3 * max(1, LENGTHS["rows"] / batch))
     workload = assume_workload(batch, position["source"], position["target"], total_steps=total_steps)
@@ -130,7 +128,7 @@ def plan_at(planned: Planned, request: PlanRequest, position: dict[str, Any]) ->
     if variant is not None:
         fixed |= {"recompute": "none", **variant["fields"], "precision": variant["precision"]}
     request = replace(request, evaluations=None, fixed=fixed)
-    return summarise_plan(request, search(request, traces=planned.traces), None)
+    return summarise_plan(request, search(request, traces=traces), None)
 
 
 def test_the_browser_plans_as_the_command_does_at_fifty_positions(
@@ -138,9 +136,10 @@ def test_the_browser_plans_as_the_command_does_at_fifty_positions(
 ) -> None:
     monkeypatch.setattr(StepModel, "trace", lambda self, _: self.template.tape)  # which only explains the peak
     request = build_request(load_recipe(planned.given.recipe), find_target(GPUS[0], 1), LENGTHS_ASSUMED)
+    traces: Traces = {}
     page = open_sliders(planned.without_evaluations).page
     for position in draw_positions(planned.model, POSITIONS):
-        report, variant = plan_at(planned, request, position), position["variant"]
+        report, variant = plan_at(request, traces, position), position["variant"]
         best = report.best or report.smallest
         question = {name: position[name] for name in ("device", "batch", "source", "target")}
         choice = {name: "" if variant is None else variant[name] for name in ("precision", "strategy")}
@@ -171,8 +170,7 @@ def test_evaluations_at_other_lengths_are_close_to_the_commands(
 ) -> None:
     recipe = load_recipe(planned.given.recipe, ["train.batch_examples=4"])
     lengths = AssumedLengths(source, target, without_data=True, rows=LENGTHS["rows"])
-    traces = planned.traces
-    (report,) = make_plans(recipe, [find_target("rtx3090", 1)], lengths, traces=traces)
+    (report,) = make_plans(recipe, [find_target("rtx3090", 1)], lengths)
     answer = ask(open_sliders(planned.page).page, {"device": 1, "batch": 4, "source": source, "target": target})
     assert report.best is not None
     assert float(answer["seconds"]) == pytest.approx(report.total_seconds, rel=0.01)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from seqfit.errors import DataError, ModelError
+from seqfit.errors import DataError, ModelError, RecipeError
 from seqfit.evaluation import predict
 from seqfit.model import Checkpoint, GenerationMetadata, load_model, load_tokenizer
 from seqfit.recipe import ModelRecipe, TaskRecipe
-from seqfit.serving.backend import RequestOptions, ServedModel, load_model_folder
+from seqfit.serving.backend import RequestOptions, ServedModel
+from seqfit.serving.folders import load_model_folder
 from tests.serving.conftest import Serve
 
 TASK = TaskRecipe(name="qa", source="{first} {rest}", target="{answer}")
@@ -65,9 +66,13 @@ def test_more_candidates_are_a_search_with_as_many_beams(served_model: ServedMod
     assert scores == sorted(scores, reverse=True)
 
 
-def test_a_seed_draws_the_same_text_again(served_model: ServedModel) -> None:
+def test_a_seed_draws_the_same_text_again_or_is_refused(checkpoint: Path, ct2: Path) -> None:
     options = RequestOptions(temperature=2.0, seed=5)
-    assert served_model.generate(ROWS[:1], options) == served_model.generate(ROWS[:1], options)
+    model, other = load_model_folder(checkpoint, "tiny"), load_model_folder(ct2, "tiny")
+    assert model.generate(ROWS[:1], options) == model.generate(ROWS[:1], options)
+    assert len({other.generate(ROWS[:1], RequestOptions(temperature=2.0))[0][0].text for _ in range(5)}) > 1
+    with pytest.raises(RecipeError, match="seed is 5"):
+        other.generate(ROWS[:1], options)
 
 
 def test_both_kinds_give_the_same_confidence(checkpoint: Path, ct2: Path) -> None:

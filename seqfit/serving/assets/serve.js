@@ -69,12 +69,13 @@ async function send(path, body) {
 
 // The events of a stream, one object each.
 async function* readEvents(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = response.body.getReader();
+  const decoder = new TextDecoder();
   let text = "";
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
-    text += value;
+    text += decoder.decode(value, { stream: true });
     const parts = text.split("\n\n");
     text = parts.pop();
     for (const part of parts) yield JSON.parse(part.slice("data: ".length));
