@@ -122,8 +122,8 @@ def read_given(
         found = _choose_model(found, command, gpus, folder)
     given = guess_given(found)
     if given.choice is not None:
-        notes = [note for note in given.notes if not note.startswith("model: ")]  # its kind, and how that is known
-        given = replace(given, notes=(*notes, f"model {given.choice.describe()}"))
+        kept = [note for note in given.notes if not note.startswith("model: ")]  # its kind, and how that is known
+        given = replace(given, notes=(*kept, f"model {given.choice.describe()}"))
     return _estimate_lengths(given) if command == "plan" and given.data is not None else given
 
 

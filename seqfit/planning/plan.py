@@ -122,7 +122,8 @@ def _find_page_model(
 
         found = build_page_model(recipe, [find_target(card, 1) for card in cards], assumed, traces, progress)
         _PAGE_MODELS.put(key, found)
-    return found
+    known: dict[str, Any] = found
+    return known
 
 
 def _read_place(name: str | None, gpus: int | None) -> tuple[str | None, int]:
