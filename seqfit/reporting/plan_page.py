@@ -37,7 +37,7 @@ def write_plan_page(
     sliders = None if page_model is None else show_sliders(page_model, command, price)
     first = reports[0]
     name = first.target if len(reports) == 1 else f"{len(reports)} GPUs"
-    parts = [element("h1", f"Plan for {name}")]
+    parts: list[Html | None] = [element("h1", f"Plan for {name}")]
     parts += _list_parts(first, sliders) if len(reports) == 1 else [_compare_gpus(reports), sliders]
     shown = [part for part in parts if part]
     page = render_page(f"Plan for {name}", shown, scripts=() if sliders is None else SLIDER_SCRIPTS)
