@@ -115,8 +115,9 @@ def _find_page_model(
 ) -> dict[str, Any]:
     """For one GPU of each kind; cached as plans are. `traces`: of the plan, unless that was stored."""
     key = plan_key(recipe, {"page model": [_list_options(card, 1, assumed, None) for card in cards]})
-    found = _PAGE_MODELS.get(key)
-    if not isinstance(found, dict):
+    stored = _PAGE_MODELS.get(key)
+    found: dict[str, Any] = stored if isinstance(stored, dict) else {}
+    if not found:
         from seqfit.planning.page_model import build_page_model  # imports torch
         from seqfit.planning.target import find_target
 

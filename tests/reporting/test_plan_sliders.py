@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed; the extra test has it")
 
 GPUS = ["t4", "rtx3090"]
-LENGTHS = {"source_tokens": 128, "target_tokens": 32, "rows": 10_000}
-LENGTHS_ASSUMED = AssumedLengths(128, 32, without_data=True, rows=10_000)
+ROWS = 10_000
+LENGTHS = AssumedLengths(128, 32, without_data=True, rows=ROWS)
 POSITIONS = 50
 
 
@@ -54,7 +54,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
     config.save_pretrained(folder / "model")
     given = read_given(str(folder / "model"), command="plan")
     model: dict[str, Any] = {}
-    reports = plan_for_gpus(given, GPUS, page_model=model, **LENGTHS)
+    reports = plan_for_gpus(given, GPUS, source_tokens=128, target_tokens=32, rows=ROWS, page_model=model)
     pages = [folder / name for name in ("plan.html", "steps.html")]
     for page, shown in zip(pages, (model, model | {"evaluations": []}), strict=True):
         write_plan_page(reports, page, shown, command="seqfit plan MODEL", price=1.2)
@@ -117,7 +117,7 @@ def draw_positions(model: dict[str, Any], count: int) -> list[dict[str, Any]]:
 
 def plan_at(request: PlanRequest, traces: Traces, position: dict[str, Any]) -> PlanReport:
     batch = position["batch"]
-    total_steps = round(3 * max(1, LENGTHS["rows"] / batch))
+    total_steps = round(3 * max(1, ROWS / batch))
     workload = assume_workload(batch, position["source"], position["target"], total_steps=total_steps)
     request = replace(request, target=find_target(GPUS[position["device"]], 1), workload=workload)
     variant, fixed = (
@@ -134,7 +134,7 @@ def test_the_browser_plans_as_the_command_does_at_fifty_positions(
     planned: Planned, open_sliders: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(StepModel, "trace", lambda self, _: self.template.tape)  # which only explains the peak
-    request = build_request(load_recipe(planned.given.recipe), find_target(GPUS[0], 1), LENGTHS_ASSUMED)
+    request = build_request(load_recipe(planned.given.recipe), find_target(GPUS[0], 1), LENGTHS)
     traces: Traces = {}
     page = open_sliders(planned.without_evaluations).page
     for position in draw_positions(planned.model, POSITIONS):
@@ -168,7 +168,7 @@ def test_evaluations_at_other_lengths_are_close_to_the_commands(
     source: int, target: int, planned: Planned, open_sliders: Callable[..., Any]
 ) -> None:
     recipe = load_recipe(planned.given.recipe, ["train.batch_examples=4"])
-    lengths = AssumedLengths(source, target, without_data=True, rows=LENGTHS["rows"])
+    lengths = AssumedLengths(source, target, without_data=True, rows=ROWS)
     (report,) = make_plans(recipe, [find_target("rtx3090", 1)], lengths)
     answer = ask(open_sliders(planned.page).page, {"device": 1, "batch": 4, "source": source, "target": target})
     assert report.best is not None
