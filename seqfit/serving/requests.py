@@ -12,15 +12,31 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from starlette.datastructures import QueryParams
 
 from seqfit.serving.backend import RequestOptions
 from seqfit.serving.errors import ApiError
 
 MOST_ROWS = 256  # of one request
-_Tokens = Annotated[int, Field(ge=1, le=2048)]
-_Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+def _take_whole(value: Any) -> Any:
+    """1.0 is an integer to JSON schema."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Tokens = Annotated[int, BeforeValidator(_take_whole), Field(ge=1, le=2048)]
+_Seed = Annotated[int, BeforeValidator(_take_whole), Field(ge=0, le=2**31 - 1)]
 _Text = Annotated[str, Field(pattern=r"[^\s]")]
 _T = TypeVar("_T", bound=BaseModel)
 
@@ -45,14 +61,20 @@ class PredictQuery(_Strict):
     stream: bool = Field(
         False, description="Send server-sent events: the text in pieces if there is one row, then the answers."
     )
-    n: Annotated[int, Field(ge=1, le=16)] = Field(1, description="Candidates per row, the best first.")
-    beams: Annotated[int, Field(ge=1, le=16)] | None = Field(
+    n: Annotated[int, BeforeValidator(_take_whole), Field(ge=1, le=16)] = Field(
+        1, description="Candidates per row, the best first."
+    )
+    beams: Annotated[int, BeforeValidator(_take_whole), Field(ge=1, le=16)] | None = Field(
         None, description="Beams of beam search; 1 is greedy; by default as the model was evaluated, and at least n."
     )
     max_new_tokens: _Tokens | None = Field(None, description="Length limit; by default the model's.")
-    temperature: Annotated[float, Field(gt=0, le=10)] | None = Field(None, description="Sample, with this temperature.")
-    top_k: Annotated[int, Field(ge=1, le=100_000)] | None = Field(None, description="Sample among so many tokens.")
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
+    temperature: Annotated[float, Field(ge=0.01, le=10)] | None = Field(
+        None, description="Sample, with this temperature."
+    )
+    top_k: Annotated[int, BeforeValidator(_take_whole), Field(ge=1, le=100_000)] | None = Field(
+        None, description="Sample among so many tokens."
+    )
+    top_p: Annotated[float, Field(ge=0.001, le=1)] | None = Field(
         None, description="Sample among the likeliest tokens that have this probability together."
     )
     seed: _Seed = Field(0, description="Seed of sampling.")
@@ -78,9 +100,11 @@ class CompletionRequest(_Strict):
         "object with them, as text."
     )
     max_tokens: _Tokens | None = Field(None, description="Length limit; by default the model's.")
-    n: Annotated[int, Field(ge=1, le=16)] = Field(1, description="Candidates per prompt, the best first.")
-    temperature: Annotated[float, Field(ge=0, le=10)] = Field(0, description="0 does not sample.")
-    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1, description="Only with a temperature above 0.")
+    n: Annotated[int, BeforeValidator(_take_whole), Field(ge=1, le=16)] = Field(
+        1, description="Candidates per prompt, the best first."
+    )
+    temperature: Annotated[float, Field(ge=0, le=10)] = Field(0, description="Below 0.01, nothing is sampled.")
+    top_p: Annotated[float, Field(ge=0.001, le=1)] = Field(1, description="Only with a temperature above 0.")
     seed: _Seed | None = Field(None, description="Seed of sampling.")
     stream: bool = Field(False, description="Send the text in pieces, as server-sent events. One prompt, n of 1.")
     stop: (
@@ -90,8 +114,8 @@ class CompletionRequest(_Strict):
     ) = Field(None, description="The text ends before the first of these.")
     user: str | None = Field(None, description="Not used.")
     echo: Annotated[bool, AfterValidator(_check_false), WithJsonSchema({"const": False})] | None = _UNSUPPORTED
-    logprobs: Annotated[int, Field(ge=0, le=0)] | None = _UNSUPPORTED
-    best_of: Annotated[int, Field(ge=1, le=1)] | None = _UNSUPPORTED
+    logprobs: Annotated[int, BeforeValidator(_take_whole), Field(ge=0, le=0)] | None = _UNSUPPORTED
+    best_of: Annotated[int, BeforeValidator(_take_whole), Field(ge=1, le=1)] | None = _UNSUPPORTED
     suffix: Annotated[str, Field(max_length=0)] | None = _UNSUPPORTED
     presence_penalty: Annotated[float, Field(ge=0, le=0)] | None = _UNSUPPORTED
     frequency_penalty: Annotated[float, Field(ge=0, le=0)] | None = _UNSUPPORTED
@@ -111,7 +135,7 @@ class CompletionRequest(_Strict):
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
     def to_options(self) -> RequestOptions:
-        samples = self.temperature > 0
+        samples = self.temperature >= 0.01
         return RequestOptions(
             n_best=self.n,
             max_new_tokens=self.max_tokens,
