@@ -50,7 +50,7 @@ _QUESTION_WORDS = {
 _QUESTION = re.compile(
     rf"\b({'|'.join(sorted(map(re.escape, _QUESTION_WORDS), key=len, reverse=True))})\b", re.IGNORECASE
 )
-_QUESTION_SENTENCE = re.compile(r"[^.!?¿\n]*\?")
+_SENTENCE_ENDS = re.compile(r"[.!¿\n]")
 _BEGINNING = 15  # words
 _LENGTHS = ((0, 25), (25, 50), (50, 100), (100, 200), (200, 400), (400, 800), (800, None))  # words
 _LEAST = 5  # rows of a group
@@ -118,8 +118,8 @@ def _groups_of(task: TaskRecipe, row: Predicted) -> dict[str, str]:
 
 def _name_question(source: str) -> str:
     """By the first question word of the first sentence that ends in a question mark, or else of the beginning."""
-    sentence = _QUESTION_SENTENCE.search(source)
-    asked = _QUESTION.search(sentence[0] if sentence else " ".join(source.split()[:_BEGINNING]))
+    before, mark, _ = source.partition("?")  # no pattern: it would take the square of a long source's length
+    asked = _QUESTION.search(_SENTENCE_ENDS.split(before)[-1] if mark else " ".join(source.split()[:_BEGINNING]))
     return "other" if asked is None else _QUESTION_WORDS[asked[1].lower()]
 
 
