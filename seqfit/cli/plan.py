@@ -434,12 +434,12 @@ def command(
     if all_gpus:
         reports.sort(key=lambda report: (report.total_seconds, -report.capacity_bytes))
     if html is not None and page_model is not None:
-        from seqfit.reporting import show_sliders, write_plan_page
+        from seqfit.reporting import write_plan_page
 
         flags = {"--data": data, "--task": task, "--model": model, "--optimizer": optimizer, "--epochs": epochs}
         argv = [*typed, *(text for name, value in flags.items() if value is not None for text in (name, str(value)))]
-        sliders = show_sliders(page_model, " ".join(map(quote, ["seqfit", "plan", *argv])), (prices or [None])[0])
-        write_plan_page(reports, html, sliders)
+        same = " ".join(map(quote, ["seqfit", "plan", *argv]))
+        write_plan_page(reports, html, page_model, command=same, price=prices[0] if prices else None)
     if as_json:
         shown: Any = reports[0].to_json() if len(reports) == 1 else [report.to_json() for report in reports]
         shown = shown if changed is None else {"plan": shown, "what_if": changed.to_json()}

@@ -6,5 +6,4 @@ from seqfit.reporting.live import watch as watch
 from seqfit.reporting.page import build_parts as build_parts
 from seqfit.reporting.page import report as report
 from seqfit.reporting.plan_page import write_plan_page as write_plan_page
-from seqfit.reporting.plan_sliders import show_sliders as show_sliders
 from seqfit.reporting.subject import find_runs as find_runs

@@ -5,15 +5,15 @@ In: a `PlanReport`, or one for each of several GPUs. Out: a file that needs no n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seqfit.errors import RunError, TrainingFailed
 from seqfit.reporting.charts import NEUTRAL, byte_ticks, empty_figure, finish, series_colour
 from seqfit.reporting.html import Html, element, figure, figures, render_page, section, table, tile, tiles
-from seqfit.reporting.plan_sliders import SLIDER_SCRIPTS
+from seqfit.reporting.plan_sliders import SLIDER_SCRIPTS, show_sliders
 from seqfit.rundir import write_text
 from seqfit.units import format_bytes, format_count, format_seconds, format_share
 
@@ -25,8 +25,16 @@ if TYPE_CHECKING:
 _PIXELS = 380
 
 
-def write_plan_page(reports: Sequence[PlanReport], out: Path, sliders: Html | None = None) -> Path:
-    """`sliders`: the part that plans for other sizes in the browser (`show_sliders`)."""
+def write_plan_page(
+    reports: Sequence[PlanReport],
+    out: Path,
+    page_model: Mapping[str, Any] | None = None,
+    *,
+    command: str = "",
+    price: float | None = None,
+) -> Path:
+    """`page_model`: what the part with sliders plans with; `command` asks the same, without GPU, batch and lengths."""
+    sliders = None if page_model is None else show_sliders(page_model, command, price)
     first = reports[0]
     name = first.target if len(reports) == 1 else f"{len(reports)} GPUs"
     parts = [element("h1", f"Plan for {name}")]

@@ -203,18 +203,17 @@ def show_difference(prediction: str, references: Sequence[str]) -> Html:
     said = _WORD.findall(prediction)
     if len(said) > _MOST_COMPARED:
         return folded(prediction)
-    matchers = [
-        SequenceMatcher(None, _WORD.findall(text)[:_MOST_COMPARED], said, autojunk=False) for text in references if text
-    ]
-    closest = max(matchers, key=lambda matcher: matcher.ratio())
-    if not any(closest.a[start].strip() for start, _, size in closest.get_matching_blocks() if size):
+    wanted = [_WORD.findall(text)[:_MOST_COMPARED] for text in references if text]
+    matchers = [(words, SequenceMatcher(None, words, said, autojunk=False)) for words in wanted]
+    words, closest = max(matchers, key=lambda pair: pair[1].ratio())
+    if not any(words[start].strip() for start, _, size in closest.get_matching_blocks() if size):
         return element("span", prediction, class_="text")  # nothing in common
-    return element("span", *_mark_words(closest), class_="text")
+    return element("span", *_mark_words(words, said, closest), class_="text")
 
 
-def _mark_words(matcher: SequenceMatcher[str]) -> Iterable[Html | str]:
+def _mark_words(words: list[str], said: list[str], matcher: SequenceMatcher[str]) -> Iterable[Html | str]:
     for kind, start, end, begin, stop in matcher.get_opcodes():
-        missing, added = "".join(matcher.a[start:end]), "".join(matcher.b[begin:stop])
+        missing, added = "".join(words[start:end]), "".join(said[begin:stop])
         if kind == "equal":
             yield added
             continue

@@ -77,13 +77,13 @@ def _write_answer(evidence: StudyEvidence) -> str:
     terms = _find_terms(evidence)
     share = terms.get("scores", 0) / max(1, sum(terms.values()))
     planned = evidence.facts.get("plans", {}).get("t5-large", "")
-    fits = "t5-large then fits one of the cards" if planned.startswith("Fits") else "see the plans for t5-large"
+    fits = "; t5-large then fits one of the cards" if planned.startswith("Fits") else ""
     return (
         f"The memory is that of attention scores, which grow with the square of the text's length: {share:.0%} of "
         "what one "
         "GPU holds, against 16 bytes per parameter (3.3 GiB) of weights, gradients and AdamW, so that truncating, "
         "gradient "
-        f"checkpointing or attention without stored scores helps and another optimizer does not; {fits}."
+        f"checkpointing or attention without stored scores helps and another optimizer does not{fits}."
     )
 
 

@@ -23,7 +23,6 @@ from seqfit.planning.step_model import StepModel
 from seqfit.planning.target import find_target
 from seqfit.recipe import load_recipe
 from seqfit.reporting.plan_page import write_plan_page
-from seqfit.reporting.plan_sliders import show_sliders
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -58,7 +57,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
     reports = plan_for_gpus(given, GPUS, page_model=model, **LENGTHS)
     pages = [folder / name for name in ("plan.html", "steps.html")]
     for page, shown in zip(pages, (model, model | {"evaluations": []}), strict=True):
-        write_plan_page(reports, page, show_sliders(shown, "seqfit plan MODEL", price=1.2))
+        write_plan_page(reports, page, shown, command="seqfit plan MODEL", price=1.2)
     return Planned(given, model, reports, *pages)
 
 
@@ -193,11 +192,11 @@ def test_on_a_phone_in_the_dark_by_keys_and_without_a_network(
 ) -> None:
     tab = open_sliders(planned.page, viewport={"width": 390, "height": 844}, color_scheme="dark")
     page = tab.page
-    before = page.locator("#sliders .answer").text_content()
+    before = page.locator("#sliders .planned").text_content()
     page.locator('[name="batch-slider"]').focus()
     for _ in range(12):
         page.keyboard.press("ArrowRight")
-    page.wait_for_function("before => document.querySelector('#sliders .answer').textContent !== before", arg=before)
+    page.wait_for_function("before => document.querySelector('#sliders .planned').textContent !== before", arg=before)
     assert int(page.locator('[name="batch"]').input_value()) > planned.model["start"]["batch"]
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
     assert page.locator("#sliders path.memory").count() >= 2

@@ -360,7 +360,7 @@ async function startSliders() {
   const section = document.querySelector("#sliders");
   if (section === null) return;
   if (typeof DecompressionStream === "undefined") {
-    section.querySelector(".answer").textContent = "This browser is too old for the sliders (before 2023).";
+    section.querySelector(".planned").textContent = "This browser is too old for the sliders (before 2023).";
     return;
   }
   const model = await unpack(section.querySelector("script"));
