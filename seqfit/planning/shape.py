@@ -196,7 +196,7 @@ def choose_traced(shape: Shape, paths: Paths) -> list[Shape]:
         rows = list(dict.fromkeys([by_source[0], max(by_source, key=lambda row: targets[row]), *by_source[1:]]))
     small = _take(shape, rows[:few])
     more = _take(shape, rows[:few] if few == 1 else [*rows[:few], rows[-1]])
-    others = [_scale_lengths(more, *shares) for shares in product(_SHARES, _SHARES)]
+    others = [_scale_lengths(more, *how) for how in product(_SHARES, _SHARES, (True, False))]
     others = [other for other in others if find_regime(other, paths) == find_regime(shape, paths)]
     if others:
         return [small, min(others, key=lambda other: _count_alike(small, other))]
@@ -230,21 +230,24 @@ def _take(shape: Shape, rows: list[int]) -> Shape:
     return Shape(tuple(shape.sources[row] for row in rows), targets, shape.packed)
 
 
-def _scale_lengths(shape: Shape, source_share: float, target_share: float) -> Shape:
-    targets = None if shape.targets is None else tuple(_scale(length, target_share) for length in shape.targets)
-    return Shape(tuple(_scale(length, source_share) for length in shape.sources), targets, shape.packed)
+def _scale_lengths(shape: Shape, source_share: float, target_share: float, is_aligned: bool) -> Shape:
+    scale = _scale_aligned if is_aligned else _scale
+    targets = None if shape.targets is None else tuple(scale(length, target_share) for length in shape.targets)
+    return Shape(tuple(scale(length, source_share) for length in shape.sources), targets, shape.packed)
 
 
 def _scale(length: int, share: float) -> int:
-    """Another length, by at least a token, and never 1, for which torch has shortcuts: 1 becomes 2, and 2 becomes 3.
-
-    A multiple of 8 stays one, and another length none, because torch's kernel pads the bias of keys to such a multiple.
-    """
+    """Another length, by at least a token, and never 1, for which torch has shortcuts: 1 becomes 2, and 2 becomes 3."""
     scaled = int(length * share) if share < 1 else ceil(length * share)
+    return scaled if scaled > 1 else length + 1
+
+
+def _scale_aligned(length: int, share: float) -> int:
+    """A multiple of 8 stays one, and another length none: torch's kernel pads the bias of keys to such a multiple."""
+    scaled = _scale(length, share)
     if length % ALIGNMENT == 0:
         return max(ALIGNMENT, round(scaled / ALIGNMENT) * ALIGNMENT)
-    scaled += scaled % ALIGNMENT == 0
-    return scaled if scaled > 1 else length + 1
+    return scaled + (scaled % ALIGNMENT == 0)
 
 
 Lengths = npt.NDArray[np.int32]
