@@ -199,12 +199,12 @@ def choose_traced(shape: Shape, paths: Paths) -> list[Shape]:
     others = [_scale_lengths(more, *how) for how in product(_SHARES, _SHARES, (True, False))]
     others = [other for other in others if find_regime(other, paths) == find_regime(shape, paths)]
     if others:
-        return [small, min(others, key=lambda other: _count_alike(small, other))]
+        return [small, min(others, key=lambda other: (_count_alike(small, other), not _is_padded_alike(small, other)))]
     return [small] if more == small else [small, more]
 
 
 ALIGNMENT = 8  # tokens
-_SHARES = (0.75, 0.9, 0.97, 1.03, 1.1, 1.6, 2.2)  # of a length; several, because a threshold may be near
+_SHARES = (0.75, 0.9, 0.97, 1.03, 1.1, 1.6, 2.2, 3.0, 4.0)  # of a length; several, because a threshold may be near
 
 
 def _count_alike(small: Shape, other: Shape) -> int:
@@ -214,6 +214,12 @@ def _count_alike(small: Shape, other: Shape) -> int:
     """
     factors = [after / before for before, after in zip(_measure(small), _measure(other), strict=True)]
     return sum(isclose(one, two) for one, two in combinations(factors, 2))
+
+
+def _is_padded_alike(small: Shape, other: Shape) -> bool:
+    """torch's kernel pads the bias of keys to a multiple of 8."""
+    pairs = zip(_measure(small)[2:], _measure(other)[2:], strict=True)
+    return all((one % ALIGNMENT == 0) == (two % ALIGNMENT == 0) for one, two in pairs)
 
 
 def _measure(shape: Shape) -> list[float]:
@@ -243,7 +249,7 @@ def _scale(length: int, share: float) -> int:
 
 
 def _scale_aligned(length: int, share: float) -> int:
-    """A multiple of 8 stays one, and another length none: torch's kernel pads the bias of keys to such a multiple."""
+    """A multiple of 8 stays one, and another length none."""
     scaled = _scale(length, share)
     if length % ALIGNMENT == 0:
         return max(ALIGNMENT, round(scaled / ALIGNMENT) * ALIGNMENT)

@@ -299,7 +299,9 @@ class StepModel:
         self, steps: Sequence[Sequence[Shape]], rules: DeviceRules, context_bytes: int, capacity_bytes: int | None
     ) -> Memory:
         """Steps one after the other on the device's allocator; once for all GPUs of the same rules that have room."""
-        self.largest(steps)  # so that what decides is traced in its own regime
+        decisive, _ = self.largest(steps)
+        if decisive not in self._single and find_regime(decisive, self._paths) not in self._models:
+            self._trace_regime(decisive)
         key = tuple(map(tuple, steps))
         known = self._replayed.get(key)
         if known is None or (capacity_bytes is not None and known.reserved_bytes + context_bytes > capacity_bytes):
@@ -314,17 +316,17 @@ class StepModel:
         return rates.compiled if self._spec.strategy.compile else rates
 
     def _find_regime(self, shape: Shape) -> Regime:
-        """For a single example torch only takes shortcuts: where several are known, they bound it."""
+        """For a single example torch only takes shortcuts: where only several are known, they bound it."""
         regime = find_regime(shape, self._paths)
         several = replace(regime, is_one=False)
-        return several if several in self._models else regime
+        return several if several in self._models and regime not in self._models else regime
 
     def _of(self, shape: Shape) -> RegimeModel:
-        regime = self._find_regime(shape)
-        known = self._single.get(shape) or self._models.get(regime)
-        if known is not None:
-            return known
+        return self._single.get(shape) or self._models.get(self._find_regime(shape)) or self._trace_regime(shape)
+
+    def _trace_regime(self, shape: Shape) -> RegimeModel:
         check_time_limit()
+        regime = find_regime(shape, self._paths)
         shapes = choose_traced(shape, self._paths)
         tapes = [self._trace(other) for other in shapes]
         try:

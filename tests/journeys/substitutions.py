@@ -160,9 +160,7 @@ EXPECTED = (
     Expected("docs/export.md", r"--dry-run", prints=r"dry run: ada/qa would get these"),
     Expected("docs/evaluation.md", r"evaluate runs/demo", prints=r"95% CI"),
     Expected("docs/evaluation.md", r"evaluate runs/a runs/b", prints=r"the difference is not significant: f1 0\.00"),
-    Expected(
-        "docs/evaluation.md", r"train .*my_metrics", prints=r"fuzzy_match", leaves=("runs/fuzzy/summary.html",)
-    ),
+    Expected("docs/evaluation.md", r"train .*my_metrics", prints=r"fuzzy_match", leaves=("runs/fuzzy/summary.html",)),
     Expected("docs/evaluation.md", r"train .*prep.py", prints=r"step 4/4"),
     Expected("docs/guide.md", r"^seqfit data my.csv$", prints=r"to train: +seqfit train --data my.csv --task qa"),
     Expected("docs/guide.md", r"--html", prints=r"source tokens", leaves=("my.html",)),

@@ -33,6 +33,7 @@ GPUS = ["t4", "rtx3090"]
 ROWS = 10_000
 LENGTHS = AssumedLengths(128, 32, without_data=True, rows=ROWS)
 POSITIONS = 50
+SEGMENT_BYTES = 20 * 2**20  # that the allocator takes at once
 
 
 @dataclass(frozen=True)
@@ -133,17 +134,26 @@ def plan_at(request: PlanRequest, traces: Traces, position: dict[str, Any]) -> P
 def test_the_browser_plans_as_the_command_does_at_fifty_positions(
     planned: Planned, open_sliders: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With one trace of each strategy for all of them, at the plan's own lengths, and at every tenth position as the
+    command traces it, at its own lengths. There a replay may need one more segment of the allocator, which is 2% of
+    this small model's memory.
+    """
     monkeypatch.setattr(StepModel, "trace", lambda self, _: self.template.tape)  # which only explains the peak
     request = build_request(load_recipe(planned.given.recipe), find_target(GPUS[0], 1), LENGTHS)
-    traces: Traces = {}
+    shared: Traces = {}
+    for number in range(len(GPUS)):
+        for variant in (None, *planned.model["variants"]):
+            plan_at(request, shared, {"device": number, "batch": 2, "source": 128, "target": 32, "variant": variant})
     page = open_sliders(planned.without_evaluations).page
-    for position in draw_positions(planned.model, POSITIONS):
-        report, variant = plan_at(request, traces, position), position["variant"]
+    for number, position in enumerate(draw_positions(planned.model, POSITIONS)):
+        is_shared = number % 10 > 0
+        report, variant = plan_at(request, shared if is_shared else {}, position), position["variant"]
         best = report.best or report.smallest
         question = {name: position[name] for name in ("device", "batch", "source", "target")}
         choice = {name: "" if variant is None else variant[name] for name in ("precision", "strategy")}
         answer = ask(page, question | choice)
-        assert float(answer["bytes"]) == pytest.approx(best.predicted_bytes, rel=0.01), (position, answer)
+        off = 0.01 * best.predicted_bytes if is_shared else max(0.01 * best.predicted_bytes, SEGMENT_BYTES)
+        assert float(answer["bytes"]) == pytest.approx(best.predicted_bytes, abs=off), (position, answer)
         assert float(answer["stepSeconds"]) == pytest.approx(best.predicted_step_seconds, rel=0.01), (position, answer)
         assert answer["fits"] == str(report.best is not None).lower(), (position, answer)
         if report.best is not None:
