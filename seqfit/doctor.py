@@ -28,6 +28,7 @@ from seqfit.units import format_bytes
 LIBRARIES = (
     *("transformers", "datasets", "tokenizers", "safetensors", "peft", "pyarrow", "numpy", "pydantic", "pyyaml"),
     *("typer", "rich", "sacrebleu", "rouge-score", "nvidia-ml-py", "psutil", "plotly", "charset-normalizer"),
+    *("starlette", "uvicorn", "prometheus-client"),
 )
 TOKENIZER_LIBRARIES = ("sentencepiece", "protobuf")
 EXTRAS = (

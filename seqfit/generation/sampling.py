@@ -50,6 +50,6 @@ def sort_likely(logits_HV: torch.Tensor, sampling: Sampling) -> tuple[torch.Tens
     if sampling.top_p < 1.0:
         probabilities_HV = logits_HV.softmax(-1)
         before_HV = probabilities_HV.cumsum(-1) - probabilities_HV
-        before_HV[:, 0] = 0.0  # the likeliest always stays
+        before_HV[:, 0] = -1.0  # the likeliest always stays, also where top_p is 0 in fp32
         logits_HV = logits_HV.masked_fill(before_HV >= sampling.top_p, -torch.inf)
     return logits_HV, tokens_HV

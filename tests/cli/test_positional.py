@@ -11,7 +11,7 @@ from seqfit.cli.main import COMMANDS, main
 
 RECIPES = ("validate", "show", "profile", "scale", "compare", "prefetch", "submit")
 DATA = ("data", "train", "plan")
-RUNS = ("evaluate", "predict", "report", "status", "logs", "cancel")
+RUNS = ("evaluate", "predict", "report", "status", "logs", "cancel", "serve")
 # track takes runs, and needs --to
 NO_SUCH_WORD = {
     "new",

@@ -17,6 +17,7 @@ from seqfit.generation.sampling import draw, draw_numbers, sort_likely
         Sampling(top_p=0.6),
         Sampling(1.3, 20, 0.8),
         Sampling(top_p=1e-6),
+        Sampling(top_p=1e-60),  # 0 in fp32
         Sampling(1, 99),
     ],
 )

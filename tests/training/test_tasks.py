@@ -17,7 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import seqfit
 from seqfit.errors import Stopped
-from seqfit.reporting.scores import is_correct
+from seqfit.reporting.predictions import is_correct
 from seqfit.rundir.reader import Run
 from seqfit.training.view import SilentView
 from tests.switched_off import prediction_off, telemetry_off
