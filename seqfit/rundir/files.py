@@ -5,7 +5,7 @@ runs/demo-20260102-030405/
   steps.jsonl  evaluations.jsonl  events.jsonl     one record per line, appended while training
   telemetry.jsonl                                  samples of GPUs and host, one per line, by a separate process
   sensors.json                                     what that process samples, and why it lacks what it lacks
-  checkpoint/                                      the best model, Hugging Face layout; seqfit.json: what it was trained with
+  checkpoint/                                      the best model, Hugging Face layout, and seqfit.json: its task
   snapshots/step-00000120/                         all that an exact resume needs; the last few and the best
   ranks/                                           notes of processes that had to stop
   .lock                                            held by the process that writes
