@@ -102,8 +102,8 @@ def test_a_command_works_by_its_defaults(
 
 def test_no_command_is_left_out() -> None:
     typed = {word for _, command, _ in PAIRS for word in re.findall(r"seqfit (\w+)", command)}
-    # train: the documents', the fixture's and the interrupted ones; serve: test_served.py
-    assert typed | {"train", "serve"} == set(COMMANDS)
+    # train: the documents', the fixture's and the interrupted ones; serve: test_served.py; study: test_studies.py
+    assert typed | {"train", "serve", "study"} == set(COMMANDS)
 
 
 def test_the_help_of_every_command_is_printed(people: Callable[[str], Person]) -> None:

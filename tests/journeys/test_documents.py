@@ -6,6 +6,7 @@ A document has one folder, which holds what its reader has when the text begins;
 from __future__ import annotations
 
 import fnmatch
+import json
 import re
 import shlex
 import shutil
@@ -45,8 +46,8 @@ THEIR_SCRIPT = """\
 from datasets import load_dataset
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-tokenizer = AutoTokenizer.from_pretrained("google-t5/t5-small")
-model = AutoModelForSeq2SeqLM.from_pretrained("google-t5/t5-small")
+tokenizer = AutoTokenizer.from_pretrained("{model}")
+model = AutoModelForSeq2SeqLM.from_pretrained("{model}")
 rows = load_dataset("json", data_files="rows.jsonl")["train"]
 rows = rows.map(lambda row: tokenizer(row["question"], text_target=row["answer"], max_length=64, truncation=True))
 arguments = Seq2SeqTrainingArguments("out", max_steps=500, learning_rate=1e-4{more})
@@ -106,10 +107,18 @@ def _prepare_comparing(person: Person, belongings: dict[str, str]) -> None:
         going.wait()
     copy_run(person.folder / "runs" / "demo", person.folder / "runs" / "other")
     for name, more in {"train": "", "train_fp16": ", fp16=True"}.items():
-        (person.folder / f"{name}.py").write_text(THEIR_SCRIPT.format(more=more))
+        _write_their_script(person, f"{name}.py", model="google-t5/t5-small", more=more)
     blocks = read_blocks((ROOT / "docs" / "comparing.md").read_text())
     table = next(block.lines for block in blocks if any(line == "rows:" for line in block.lines))
     (person.folder / "published.yaml").write_text("\n".join(table) + "\n")
+
+
+def _write_their_script(person: Person, name: str, *, model: str, more: str = "") -> None:
+    (person.folder / name).write_text(THEIR_SCRIPT.format(model=model, more=more))
+    rows = [
+        json.dumps({"question": f"Where is house {number}?", "answer": f"On road {number}."}) for number in range(40)
+    ]
+    (person.folder / "rows.jsonl").write_text("\n".join(rows) + "\n")
 
 
 def _write_matrix(person: Person, *, seeds: str, repeats: int, steps: int) -> None:
@@ -168,6 +177,7 @@ def _prepare_parallel(person: Person, belongings: dict[str, str]) -> None:
 
 def _prepare_planning(person: Person, belongings: dict[str, str]) -> None:
     (person.folder / "theirs.yaml").write_text(THEIR_CALIBRATION)
+    _write_their_script(person, "train.py", model=belongings["t5"])
 
 
 def _prepare_studies(person: Person, belongings: dict[str, str]) -> None:
