@@ -16,7 +16,7 @@ from seqfit.export import EXPORT_FORMATS, export_run
 
 
 @pytest.mark.parametrize("name", ["t5", "nllb"])
-@pytest.mark.parametrize("form", ["hf", "ct2", pytest.param("onnx", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["hf", "ct2", pytest.param("onnx", marks=pytest.mark.journey)])
 def test_the_program_of_the_card_prints_the_answer(
     form: str, name: str, checkpoint_of: Callable[[str], Path], rows: Path, tmp_path: Path
 ) -> None:

@@ -129,7 +129,7 @@ def test_late_looks_find_the_same_beams(load: Callable[[str], Any], monkeypatch:
     monkeypatch.setattr(search, "LOOK_EVERY", {})
     late = find_ours(model, {"early_stopping": True})
     assert torch.equal(late.ids_BNT, expected.ids_BNT)
-    assert torch.equal(late.scores_BN, expected.scores_BN)
+    torch.testing.assert_close(late.scores_BN, expected.scores_BN, rtol=1e-5, atol=1e-5)  # by how a row is padded
 
 
 @pytest.mark.parametrize(
