@@ -26,8 +26,7 @@ def test_a_classifier_is_one_graph_with_the_same_labels(
     assert str(Path(np.__file__).parents[1]).encode() not in (tmp_path / "out" / "model.onnx").read_bytes()
 
 
-@pytest.mark.slow  # three graphs are traced
-@pytest.mark.journey  # half a minute of torch.export
+@pytest.mark.journey  # three graphs are traced, which takes ten seconds
 @pytest.mark.parametrize("name", ["mt5-untied", "marian"])
 def test_encoder_and_cached_decoder_answer_like_the_checkpoint(
     name: str, checkpoint_of: Callable[[str], Path], rows: Path, tmp_path: Path
