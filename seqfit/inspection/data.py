@@ -24,7 +24,7 @@ from seqfit.errors import DataError, RecipeError, SeqfitError
 from seqfit.inspection.guess import guess_for_model, guess_recipe
 from seqfit.inspection.in_memory import is_in_memory, store_data
 from seqfit.inspection.local_models import is_folder_of_models, is_tokenizer_cached
-from seqfit.inspection.model_choice import ModelChoice, choose_model, find_room
+from seqfit.inspection.model_choice import ModelChoice, choose_model, find_device_memory
 from seqfit.inspection.text_facts import count_training_rows, read_text_facts
 from seqfit.model_configs import find_known_model
 from seqfit.recipe import Recipe, SourceRecipe, apply_overrides, is_script, resolve
@@ -146,7 +146,7 @@ def _choose_model(found: Given, command: str, gpus: Sequence[str], folder: Path 
         choose_model(
             recipe.task.name,
             facts,
-            find_room(gpus),
+            find_device_memory(gpus),
             data=str(found.data),
             name_it=lambda choice: take(choice).format_command(command),
             folder=folder,

@@ -69,7 +69,7 @@ _MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
-class Room:
+class DeviceMemory:
     """Where training will run."""
 
     name: str
@@ -85,30 +85,31 @@ class ModelChoice:
     parameters: int
     optimizer: Optimizer
     needs_bytes: int
-    room: Room
+    device: DeviceMemory
     is_encoder: bool
     is_local: bool = True
     reason: str = ""  # why this one
 
     def describe(self) -> str:
         where = "" if self.is_local else ", not downloaded yet"
-        fits = (
-            f"needs about {format_bytes(self.needs_bytes)} of {format_bytes(self.room.usable_bytes)} ({self.room.name})"
-        )
+        usable = f"{format_bytes(self.device.usable_bytes)} ({self.device.name})"
+        fits = f"needs about {format_bytes(self.needs_bytes)} of {usable}"
         saved = " with Adafactor, because AdamW's moments would not fit" if self.optimizer == "adafactor" else ""
         return f"{self.location} ({format_count(self.parameters)} parameters{where}): {self.reason}; {fits}{saved}"
 
 
-def find_room(gpus: Sequence[str] = ()) -> Room:
+def find_device_memory(gpus: Sequence[str] = ()) -> DeviceMemory:
     """The smallest of the GPUs; without a name this machine's first GPU, or its CPU."""
     named = [read_gpu(name).card for name in gpus if name.lower() != "cpu"]
     if named and len(named) == len(gpus):
         card = min(named, key=lambda one: one.usable_bytes)
-        return Room(card.name, card.usable_bytes, is_cpu=False)
+        return DeviceMemory(card.name, card.usable_bytes, is_cpu=False)
     machine = probe_machine()
     if machine.gpus and not gpus:
         gpu = machine.gpus[0]
-        return Room(gpu.name, min(gpu.free_bytes, gpu.card.usable_bytes if gpu.card else gpu.free_bytes), is_cpu=False)
+        return DeviceMemory(
+            gpu.name, min(gpu.free_bytes, gpu.card.usable_bytes if gpu.card else gpu.free_bytes), is_cpu=False
+        )
     memory_bytes = machine.available_bytes or machine.memory_bytes
     if memory_bytes is None:
         raise PlanError(
@@ -116,13 +117,13 @@ def find_room(gpus: Sequence[str] = ()) -> Room:
             "a model is chosen to fit it",
             "Name a model with --model, or a GPU with --gpu",
         )
-    return Room("this machine's CPU", memory_bytes, is_cpu=True)
+    return DeviceMemory("this machine's CPU", memory_bytes, is_cpu=True)
 
 
 def choose_model(
     task: str,
     facts: TextFacts,
-    room: Room,
+    device: DeviceMemory,
     *,
     data: str,
     name_it: Callable[[ModelChoice], str],
@@ -134,16 +135,16 @@ def choose_model(
     `folder`: of models, instead of the Hub's cache. `name_it`: the command that names a model.
     """
     names, reason = _rank(task, facts)
-    ordered = sorted(names, key=_is_slow) if room.is_cpu else list(names)
+    ordered = sorted(names, key=_is_slow) if device.is_cpu else list(names)
     local = list(list_local_models(folder))
     here = [model for name in ordered for model in local if model.known is not None and model.known.name == name]
     others = [model for model in local if folder is not None and model not in here and _suits(model, task, facts)]
-    others.sort(key=lambda model: model.parameters if room.is_cpu else -model.parameters)
+    others.sort(key=lambda model: model.parameters if device.is_cpu else -model.parameters)
     known = load_known_models()
     best = _take(
-        [LocalModel(name, known[name].config, known[name].parameters, known[name]) for name in ordered], facts, room
+        [LocalModel(name, known[name].config, known[name].parameters, known[name]) for name in ordered], facts, device
     )
-    found = _take([*here, *others], facts, room)
+    found = _take([*here, *others], facts, device)
     if found is not None:
         is_first = best is None or any(
             one.location == found.location and one.known == known[best.location] for one in here
@@ -152,10 +153,10 @@ def choose_model(
         return replace(found, reason=f"{reason}{more}")
     if best is None:
         sizes = {name: (known[name].config, known[name].parameters) for name in names}
-        smallest = min((_estimate_bytes(*size, "adafactor", facts, room), name) for name, size in sizes.items())
+        smallest = min((_estimate_bytes(*size, "adafactor", facts, device), name) for name, size in sizes.items())
         raise ModelError(
-            f"'{data}' is data, no model is given, and none of those that suit it ({reason}) fits {room.name} "
-            f"({format_bytes(room.usable_bytes)})",
+            f"'{data}' is data, no model is given, and none of those that suit it ({reason}) fits {device.name} "
+            f"({format_bytes(device.usable_bytes)})",
             f"the smallest, {smallest[1]}, needs about {format_bytes(smallest[0])}",
             "Truncate long texts (task.max_source_tokens=512), plan for a larger GPU (--gpu), or name one with --model",
         )
@@ -226,15 +227,15 @@ def _suits(model: LocalModel, task: str, facts: TextFacts) -> bool:
     return (facts.is_english or is_multilingual) and not loses and _fits_positions(config, facts)
 
 
-def _take(models: Sequence[LocalModel], facts: TextFacts, room: Room) -> ModelChoice | None:
+def _take(models: Sequence[LocalModel], facts: TextFacts, device: DeviceMemory) -> ModelChoice | None:
     """The first that fits with AdamW, else the first with Adafactor."""
     optimizers: tuple[Optimizer, ...] = ("adamw", "adafactor")
     for optimizer in optimizers:
         for model in models:
-            needs_bytes = _estimate_bytes(model.config, model.parameters, optimizer, facts, room)
-            if needs_bytes <= _SAFE_SHARE * room.usable_bytes:
+            needs_bytes = _estimate_bytes(model.config, model.parameters, optimizer, facts, device)
+            if needs_bytes <= _SAFE_SHARE * device.usable_bytes:
                 is_encoder = _list_kinds().get(model.config["model_type"]) == "classifier"
-                return ModelChoice(model.location, model.parameters, optimizer, needs_bytes, room, is_encoder)
+                return ModelChoice(model.location, model.parameters, optimizer, needs_bytes, device, is_encoder)
     return None
 
 
@@ -244,7 +245,7 @@ def _list_kinds() -> dict[str, str]:
 
 
 def _estimate_bytes(
-    config: Mapping[str, Any], parameters: int, optimizer: Optimizer, facts: TextFacts, room: Room
+    config: Mapping[str, Any], parameters: int, optimizer: Optimizer, facts: TextFacts, device: DeviceMemory
 ) -> int:
     """Of a step whose micro-batches have one example each, the longest."""
     width = int(config.get("d_model") or config.get("hidden_size") or config.get("dim") or 768)
@@ -253,7 +254,7 @@ def _estimate_bytes(
     limit = _read_limit(config)
     tokens = sum(one.longest if limit is None else min(one.longest, limit) for one in (facts.source, facts.target))
     activations = _ACTIVATION_BYTES * tokens * width * layers
-    context = 0 if room.is_cpu else _CONTEXT_BYTES
+    context = 0 if device.is_cpu else _CONTEXT_BYTES
     return _BYTES_PER_PARAMETER[optimizer] * parameters + context + _VOCABULARY_BYTES * vocabulary + activations
 
 

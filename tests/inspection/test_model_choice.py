@@ -12,21 +12,21 @@ import pytest
 from seqfit.cli.main import main
 from seqfit.errors import ModelError
 from seqfit.inspection.data import read_given
-from seqfit.inspection.model_choice import ModelChoice, Room, _estimate_bytes, choose_model, find_room
+from seqfit.inspection.model_choice import DeviceMemory, ModelChoice, _estimate_bytes, choose_model, find_device_memory
 from seqfit.inspection.text_facts import TextFacts, TextLengths
 from seqfit.model_configs import load_known_models
 
 T5 = Path(__file__).parents[2] / "seqfit" / "recipe" / "library" / "demo" / "model"
 GIB = 2**30
-LAPTOP = find_room(["rtx3060-laptop-6gb"])
-CPU = Room("this machine's CPU", 16 * GIB, is_cpu=True)
+LAPTOP = find_device_memory(["rtx3060-laptop-6gb"])
+CPU = DeviceMemory("this machine's CPU", 16 * GIB, is_cpu=True)
 ENGLISH = TextFacts(("en", "en"), "", TextLengths(60, 100, 120), TextLengths(10, 20, 30))
 UNKNOWN = replace(ENGLISH, languages=(None, None))
 LONG = replace(ENGLISH, source=TextLengths(700, 1500, 2000))
 
 
-def choose(task: str, facts: TextFacts, room: Room = LAPTOP) -> ModelChoice:
-    return choose_model(task, facts, room, data="my.csv", name_it=lambda choice: choice.location, may_download=True)
+def choose(task: str, facts: TextFacts, device: DeviceMemory = LAPTOP) -> ModelChoice:
+    return choose_model(task, facts, device, data="my.csv", name_it=lambda choice: choice.location, may_download=True)
 
 
 @pytest.fixture(autouse=True)
@@ -48,25 +48,27 @@ def download(cache: Path, name: str, model: Path = T5) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("task", "facts", "room", "expected"),
+    ("task", "facts", "device", "expected"),
     [
         ("qa", ENGLISH, LAPTOP, "google/flan-t5-base"),
         ("qa", ENGLISH, CPU, "google/flan-t5-small"),
         ("qa", UNKNOWN, LAPTOP, "google/mt5-small"),
-        ("qa", UNKNOWN, find_room(["t4"]), "google/mt5-base"),
+        ("qa", UNKNOWN, find_device_memory(["t4"]), "google/mt5-base"),
         ("generate", replace(ENGLISH, lost_by_t5="{}"), LAPTOP, "facebook/bart-base"),
         ("generate", replace(LONG, lost_by_t5="{}"), CPU, "google/mt5-small"),  # BART has 1,024 positions
         ("classify", ENGLISH, LAPTOP, "FacebookAI/roberta-base"),
         ("classify", ENGLISH, CPU, "distilbert/distilbert-base-uncased"),
-        ("classify", LONG, find_room(["t4"]), "answerdotai/ModernBERT-base"),  # RoBERTa has 512
+        ("classify", LONG, find_device_memory(["t4"]), "answerdotai/ModernBERT-base"),  # RoBERTa has 512
         ("classify", replace(UNKNOWN, languages=("sw",)), LAPTOP, "jhu-clsp/mmBERT-small"),
         ("translate", replace(ENGLISH, languages=("en", "de")), LAPTOP, "Helsinki-NLP/opus-mt-en-de"),
-        ("translate", replace(ENGLISH, languages=("de", "sw")), find_room(["t4"]), "google/mt5-base"),
+        ("translate", replace(ENGLISH, languages=("de", "sw")), find_device_memory(["t4"]), "google/mt5-base"),
         ("summarize", replace(ENGLISH, languages=("es", "es")), CPU, "google/mt5-small"),
     ],
 )
-def test_a_model_suits_task_language_and_machine(task: str, facts: TextFacts, room: Room, expected: str) -> None:
-    assert choose(task, facts, room).location == expected
+def test_a_model_suits_task_language_and_machine(
+    task: str, facts: TextFacts, device: DeviceMemory, expected: str
+) -> None:
+    assert choose(task, facts, device).location == expected
 
 
 def test_an_unknown_language_gets_a_multilingual_model_and_says_so() -> None:
@@ -95,7 +97,7 @@ def test_the_estimate_of_memory_is_near_the_planners(name: str, source: int, tar
 
 def test_what_does_not_fit_at_all_is_an_error_with_figures() -> None:
     with pytest.raises(ModelError, match=r"fits a toaster \(256\.0 MiB\)\. The smallest, google-t5/t5-small, needs"):
-        choose("qa", ENGLISH, Room("a toaster", GIB // 4, is_cpu=False))
+        choose("qa", ENGLISH, DeviceMemory("a toaster", GIB // 4, is_cpu=False))
 
 
 def csv(folder: Path, rows: Sequence[str]) -> str:
